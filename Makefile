@@ -18,7 +18,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-deep test-portable test-newest test-slow check fuzz peers bench reference papers changelog docs size gpu wheel clean
+.PHONY: run test weather test-deep test-portable test-newest test-slow check fuzz peers bench reference papers changelog docs size gpu wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -109,6 +109,14 @@ RUNS ?= runs
 
 papers: $(INSTALLED)
 	$(BIN)/python -m docs.build.papers $(RUNS)
+
+# The runs of a method in bad weather: METHOD is its case in scenarios/studies/$(STUDY).toml, 60 runs of 20 s.
+STUDY ?= weather
+
+weather: $(INSTALLED)
+	@test -n "$(METHOD)" || (echo 'state the case: make weather METHOD=gossip' >&2; exit 2)
+	$(BIN)/coterie sweep scenarios/studies/$(STUDY).toml --full --only "method=$(METHOD)" --out build/weather
+	$(BIN)/python -m benchmarks.weather build/weather/$(STUDY)-sweep-* --write
 
 # The section of the next release from the files in changes/; VERSION=... moves it to CHANGELOG.md.
 changelog: $(INSTALLED)

@@ -118,7 +118,7 @@ def exactly_one(section: Settings, *keys: str) -> None:
 
 def at_least_one(section: Settings, *keys: str) -> None:
     """Raise SettingError if all of these keys have their defaults, because the section then has no effect."""
-    if not any(_is_stated(section, key) for key in keys):
+    if not any(_differs_from_default(section, key) for key in keys):
         *first, last = map(repr, keys)
         raise SettingError(keys[0], None, f"set {', '.join(first)} or {last}; otherwise, this has no effect")
 
@@ -126,11 +126,11 @@ def at_least_one(section: Settings, *keys: str) -> None:
 def idle(section: Settings, reason: str, *keys: str) -> None:
     """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
-        if _is_stated(section, key):
+        if _differs_from_default(section, key):
             raise SettingError(key, getattr(section, key), f"has no effect: {reason}")
 
 
-def _is_stated(section: Settings, key: str) -> bool:
+def _differs_from_default(section: Settings, key: str) -> bool:
     # Not model_fields_set: a resolved scenario lists every key, including those with defaults.
     return getattr(section, key) != type(section).model_fields[key].default
 

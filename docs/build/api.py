@@ -13,7 +13,7 @@ from typing import Any
 import protocols
 from protocols.framework.compute import Compute
 from protocols.framework.objectives import Model
-from sim.results.store.tables import SPECIAL_TABLES, TABLES
+from sim.results.store.tables import COLUMNS
 
 _HEAD = """\
 # Client API
@@ -158,52 +158,6 @@ def groups() -> list[tuple[str, str, type, str]]:
 
 NOT_MADE = ("Batch", "RoundTask", "ClientContext")
 """Classes that methods do not instantiate."""
-COLUMNS = {
-    "metrics": {
-        "time": "virtual seconds",
-        "actor": "a client or server; `all` for totals of the run",
-        "name": "the measure: `accuracy` (a share), `loss` (nats), an observation of a protocol, ...",
-        "value": "the value; for an observation of a protocol, the mean since the evaluation before",
-    },
-    "graph": {
-        "time": "virtual seconds, of an evaluation",
-        "source": "number of the client that gives the weight",
-        "target": "number of the peer",
-        "weight": "the result of `weights`; omitted pairs have weight 0",
-    },
-    "coalitions": {
-        "time": "virtual seconds of the evaluation that found the coalition; a row for each change",
-        "client": "number of the client",
-        "coalition": "the smallest number of its members, which identifies the coalition",
-        "since": "virtual seconds at which the client became a member of exactly this coalition",
-        "alone": "loss on the client's validation samples of the best model by its loss; NaN if unknown",
-        "full": "the same for the best model with all clients",
-        "equilibrium": "the same for the best model in its coalition",
-    },
-    "parent": {
-        "time": "virtual seconds, of an evaluation later than the fork",
-        "actor": "a client of the parent run",
-        "name": "the metric by which clients are judged: `accuracy`, `distance`, `loss`",
-        "value": "the value in the parent run",
-    },
-    "events": {
-        "time": "virtual seconds",
-        "event": "for a message `sent`, `delivered`, `lost`, `dropped`, `duplicate`; for a client `join`, "
-        "`leave`, `crash`, `rejoin`, ...; or `checksum`",
-        "actor": "the client, or a message's sender",
-        "peer": "a message's receiver",
-        "type": "a message's class",
-        "bytes": "a message's simulated size",
-        "detail": "the cause of a loss, the state with which a client rejoined, or a model's checksum",
-        "message": "the number of the message, constant from its sending to its end",
-    },
-    "intervals": {
-        "actor": "the client",
-        "start": "virtual seconds",
-        "end": "virtual seconds",
-        "state": "state of the client's device: `busy` or `down`",
-    },
-}
 
 
 def page() -> str:
@@ -226,10 +180,10 @@ def _tables() -> Iterator[str]:
     """Yield the columns of the tables of a run, with their units."""
     yield "## The tables of results\n"
     yield "The tables are Parquet files in the results folder; [results](results.md) lists the other files.\n"
-    for table, schema in (TABLES | SPECIAL_TABLES).items():
+    for table, columns in COLUMNS.items():
         yield f"### `{table}.parquet`\n"
         yield "| column | type | meaning |\n| --- | --- | --- |"
-        yield from (f"| `{each.name}` | {each.type} | {COLUMNS[table][each.name]} |" for each in schema)
+        yield from (f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in columns)
         yield ""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.weather import FAMILIES
 from docs.build.scenarios import markdown_table
-from sim.scenario.protocol_lookup import ROOMS, list_protocols, method_files
+from sim.scenario.protocol_lookup import list_protocols, method_files
 
 ROOT = Path(__file__).parents[2]
 WEATHERS = ("calm", "5 % lost", "30 % lost", "one slow", "three slow", "churn", "partition", "all at once")
@@ -133,6 +133,6 @@ def _elsewhere(name: str, called: str) -> Iterator[str]:
 
 
 def _sources(file: Path) -> str:
-    files = [file] if file.parent.name in ROOMS else sorted(file.parent.glob("*.py"))
+    files = sorted(file.parent.glob("*.py")) if file.name == "__init__.py" else [file]
     names = [path.relative_to(ROOT).as_posix() for path in files]
     return "\n".join(f"- [{name}](/files/{name}.md)" for name in names)

@@ -57,7 +57,7 @@ def digest(study: str) -> str:
     return hashlib.blake2b(both.encode(), digest_size=4).hexdigest()
 
 
-def keep(runs: Path) -> None:
+def copy_results(runs: Path) -> None:
     """Copy the studies' latest results from the folder `runs`, if they have the axes of the study.
 
     The first axis of a study names its cases. Results of an unfinished study are not copied.
@@ -214,7 +214,7 @@ def _code(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page from the results in the folder that `arguments` names, `runs` by default."""
-    keep(Path(*arguments or ["runs"]))
+    copy_results(Path(*arguments or ["runs"]))
     (DOCS / "papers.md").write_text(page(), encoding="utf-8")
 
 

@@ -1,19 +1,18 @@
 """Gossip learning with one byte per parameter: a message contains int8 levels, and the size of one level."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from coterie import Scalar, Vector
+from coterie import Scalar
 from protocols.decentralized.gossip import AgedModel, Gossip
 
 
-@dataclass(frozen=True)
-class Levels:
-    levels: Vector
+@dataclass(frozen=True, kw_only=True)
+class Levels(AgedModel):
+    """AgedModel whose params are levels."""
+
     size: Scalar
-    age: int
-    time: float
 
 
 def quantised(params):
@@ -26,13 +25,11 @@ def restored(levels, size):
 
 
 class Int8Gossip(Gossip):
-    async def step(self):
-        levels, size = self.apply(quantised, self.params)
-        self.gossip(Levels(levels, size, self.age, self.now), self.settings.fanout)
-        await self.sleep(self.settings.period)
-        if self.context.alone:
-            await self.train_on()
+    def pushed(self):
+        model = super().pushed()
+        levels, size = self.apply(quantised, model.params)
+        return Levels(**vars(model) | {"params": levels}, size=size)
 
     async def on_message(self, message, sender):
-        params = self.apply(restored, message.levels, message.size)
-        await super().on_message(AgedModel(params, message.age, message.time), sender)
+        params = self.apply(restored, message.params, message.size)
+        await super().on_message(replace(message, params=params), sender)

@@ -26,7 +26,7 @@ from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AgedModel:
     """Model with the number of training steps in its longest line of ancestors."""
 
@@ -63,10 +63,14 @@ class Gossip(Client):
             await self.step()
 
     async def step(self) -> None:
-        receivers = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
+        receivers = self.gossip(self.pushed(), self.settings.fanout)
         await self.sleep(self.settings.period)
         if not receivers and self.context.alone:
             await self.train_on()
+
+    def pushed(self) -> AgedModel:
+        """Return the message that a push sends."""
+        return AgedModel(params=self.params, age=self.age, time=self.now)
 
     async def on_message(self, message: object, sender: str) -> None:
         match message:

@@ -117,11 +117,18 @@ def run(
     with exit_on_errors(file):
         tracked = options.trackers(track, tensorboard)
         _require_before_end(scenario, checkpoint_at or ())
-    settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
-    kept: dict[str, Any] = {"checkpoint_every_s": checkpoint_every, "checkpoints_s": checkpoint_at or ()}
-    with _workers(on, address) as by:
+    with _workers(on, address) as workers:
         result = run_shown(
-            scenario, file, quiet=quiet, out=out, overwrite=overwrite, **kept, **by, **settings
+            scenario,
+            file,
+            quiet=quiet,
+            out=out,
+            overwrite=overwrite,
+            device=device.value,
+            data_dir=data_dir,
+            checkpoint_every_s=checkpoint_every,
+            checkpoints_s=checkpoint_at or (),
+            **workers,
         )
     show(result)
     if result.directory is not None and not result.unwritten:
@@ -129,7 +136,7 @@ def run(
             _write_exports(result.directory, trace, tracked)
     stop_if_cut_short(result)
     if verify:
-        _verify(scenario, result, settings, quiet)
+        _verify(scenario, result, quiet, device=device.value, data_dir=data_dir)
     stop_if_failed(result)
 
 
@@ -329,13 +336,14 @@ def _listing(what: Listing) -> dict[str, str]:
     return kinds_of({Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what])
 
 
-def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any], quiet: bool) -> None:
+def _verify(scenario: "Scenario", result: "RunResult", quiet: bool, **options: Any) -> None:
+    """Run the scenario again with these options of `verify`, and compare the traces."""
     from sim.run.verifying import verify
 
     if not quiet:
         echo("verifying: running the scenario again, in a separate process", err=True)
     try:
-        difference = verify(scenario, result, **settings)
+        difference = verify(scenario, result, **options)
     except KeyboardInterrupt as error:
         stop("interrupted before the end of the second run; the run is not verified", code_of(error))
     except NotVerified as error:

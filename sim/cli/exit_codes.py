@@ -17,6 +17,7 @@ from sim.cli.console import ProgressLine, Terminal, results_table
 from sim.errors import UserError, errors_about, require_current_folder
 from sim.results.frames import where_from
 from sim.results.outcome import why_failed
+from sim.results.store.output_dir import REPORT
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def show(result: "RunResult") -> None:
         echo(where_from(traceback), err=True)
     # A plain line: a table would wrap the path, and terminals could not open it.
     if result.directory is not None and not result.unwritten:
-        echo(f"report: {result.directory / 'report.html'}")
+        report = result.directory / REPORT
+        echo(f"report: {report}" if report.is_file() else f"results: {result.directory}")
 
 
 def stop_if_cut_short(result: "RunResult") -> None:

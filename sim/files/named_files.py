@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 _folder: ContextVar[Path | None] = ContextVar("folder of the scenario that is read", default=None)
 
@@ -40,8 +42,21 @@ def _absolute_if_found(name: str) -> str:
     return found if os.path.exists(found) else name
 
 
-BesideFile = Annotated[str, AfterValidator(_absolute)]
+@dataclass(frozen=True)
+class NamesFile:
+    """Annotation of a key that names a file, or a folder of files, that a run reads.
+
+    The content of the file is part of the scenario's digest. find: returns the path for a name.
+    """
+
+    find: Callable[[str], str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.find, handler(source))
+
+
+BesideFile = Annotated[str, NamesFile(_absolute)]
 """A file in the scenario's folder or the current folder; absolute in a scenario that was read."""
-IF_FOUND = AfterValidator(_absolute_if_found)
+IF_FOUND = NamesFile(_absolute_if_found)
 DataFile = Annotated[str, IF_FOUND]
 """A file or folder in the scenario's folder, the current folder, or the data folder."""

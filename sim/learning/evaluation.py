@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import HeldRows, checksums
@@ -24,7 +24,7 @@ _OTHERS = ("training", "validation")  # samples of some metrics; others use the 
 @torch.no_grad()
 def measure_models(
     task: str,
-    kernel: Kernel,
+    kernel: ModelKernel,
     rows: Tensor | HeldRows,
     subset: Subset,
     clients: Sequence[int],
@@ -90,7 +90,7 @@ def measure_models(
 def _measured(
     task: str,
     names: Sequence[str],
-    kernel: Kernel,
+    kernel: ModelKernel,
     rows: Tensor | HeldRows,
     shares: Tensor | None,
     subset: Subset,
@@ -108,7 +108,7 @@ def _measured(
 class _Evaluation:
     """Metrics of clients' models [N, P], or ensembles [N, K, P], accumulated chunk by chunk of samples."""
 
-    def __init__(self, kernel: Kernel, models: Tensor, shares: Tensor | None, task: str) -> None:
+    def __init__(self, kernel: ModelKernel, models: Tensor, shares: Tensor | None, task: str) -> None:
         self._kernel, self._models, self._shares = kernel, models, shares
         self._mean = _mean if task == "regression" else _log_mean
         self._sums: dict[str, np.ndarray] = {}
@@ -165,7 +165,7 @@ class _Evaluation:
 
 
 def _at_once(
-    kernel: Kernel, device: torch.device, clients: int, subset: Subset, members: int = 1
+    kernel: ModelKernel, device: torch.device, clients: int, subset: Subset, members: int = 1
 ) -> tuple[int, int]:
     """Return the number of clients, and of samples of each, for one call. members: models of each client."""
     if device.type == "cuda":
@@ -181,7 +181,7 @@ def _at_once(
     return clients, max(1, _CHUNK_BYTES // (subset.sample_bytes * clients))
 
 
-def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+def _log_mean(kernel: ModelKernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """Return logarithms [N, B, classes] of the mean probabilities of models [N, K, P] with shares [N, K].
 
     For texts, they are [N, B, T, classes].
@@ -195,7 +195,7 @@ def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tens
     return total
 
 
-def _mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+def _mean(kernel: ModelKernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     """Return the mean outputs [N, B, T]."""
     members = [kernel.outputs(models[:, index], x) for index in range(models.shape[1])]
     return sum(shares[:, index, None, None] * outputs for index, outputs in enumerate(members))  # type: ignore[return-value]

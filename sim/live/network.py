@@ -212,7 +212,7 @@ class LiveNetwork(SimulatedNetwork):
 
         self._others_transfers[key] = self._shared.start(max(1.0, started.bits), path, ended)
 
-    def cut(self, process: str, cut: TransferCut) -> None:
+    def cancel_transfer(self, process: str, cut: TransferCut) -> None:
         """End a transfer that another process has canceled."""
         transfer = self._others_transfers.pop((process, cut.number), None)
         if transfer is not None and all(transfer in link.transfers for link in transfer.links):
@@ -222,4 +222,4 @@ class LiveNetwork(SimulatedNetwork):
         """Record that a process is gone with all its actors."""
         self.noticed(process, Presence(tuple(self._process_of), False))
         for key in [key for key in self._others_transfers if key[0] == process]:
-            self.cut(process, TransferCut(key[1]))
+            self.cancel_transfer(process, TransferCut(key[1]))

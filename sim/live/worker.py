@@ -204,7 +204,7 @@ class _Worker(Events):
             case TransferStarted():
                 self._in_loop(lambda simulation: simulation.network.transfer_started(process, content))
             case TransferCut():
-                self._in_loop(lambda simulation: simulation.network.cut(process, content))
+                self._in_loop(lambda simulation: simulation.network.cancel_transfer(process, content))
             case _:
                 raise ValueError(f"{process} must not send a {type(content).__name__}")
 

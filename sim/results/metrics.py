@@ -15,23 +15,48 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-METRICS_SCHEMA = pa.schema(
-    [("time", pa.float64()), ("actor", pa.string()), ("name", pa.string()), ("value", pa.float64())]
+METRICS_COLUMNS = (
+    ("time", pa.float64(), "virtual seconds"),
+    ("actor", pa.string(), "a client or server; `all` for totals of the run"),
+    (
+        "name",
+        pa.string(),
+        "the measure: `accuracy` (a share), `loss` (nats), an observation of a protocol, ...",
+    ),
+    (
+        "value",
+        pa.float64(),
+        "the value; for an observation of a protocol, the mean since the evaluation before",
+    ),
 )
-GRAPH_SCHEMA = pa.schema(
-    [("time", pa.float64()), ("source", pa.int32()), ("target", pa.int32()), ("weight", pa.float64())]
+"""Columns of metrics.parquet: name, type and meaning."""
+GRAPH_COLUMNS = (
+    ("time", pa.float64(), "virtual seconds, of an evaluation"),
+    ("source", pa.int32(), "number of the client that gives the weight"),
+    ("target", pa.int32(), "number of the peer"),
+    ("weight", pa.float64(), "the result of `weights`; omitted pairs have weight 0"),
 )
-COALITIONS_SCHEMA = pa.schema(
-    [
-        ("time", pa.float64()),
-        ("client", pa.int32()),
-        ("coalition", pa.int32()),
-        ("since", pa.float64()),
-        ("alone", pa.float64()),
-        ("full", pa.float64()),
-        ("equilibrium", pa.float64()),
-    ]
+COALITIONS_COLUMNS = (
+    (
+        "time",
+        pa.float64(),
+        "virtual seconds of the evaluation that found the coalition; a row for each change",
+    ),
+    ("client", pa.int32(), "number of the client"),
+    ("coalition", pa.int32(), "the smallest number of its members, which identifies the coalition"),
+    ("since", pa.float64(), "virtual seconds at which the client became a member of exactly this coalition"),
+    (
+        "alone",
+        pa.float64(),
+        "loss on the client's validation samples of the best model by its loss; NaN if unknown",
+    ),
+    ("full", pa.float64(), "the same for the best model with all clients"),
+    ("equilibrium", pa.float64(), "the same for the best model in its coalition"),
 )
+METRICS_SCHEMA, GRAPH_SCHEMA, COALITIONS_SCHEMA = [
+    pa.schema([(name, kind) for name, kind, _ in columns])
+    for columns in (METRICS_COLUMNS, GRAPH_COLUMNS, COALITIONS_COLUMNS)
+]
 ALL = "all"  # actor of totals such as bytes_sent
 ALONE = "_alone"  # suffix for measures of models trained alone
 TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all sessions, at the end

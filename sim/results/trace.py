@@ -21,21 +21,27 @@ LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "rest
 CHECKSUM = "checksum"
 EVENTS = (*MESSAGE_EVENTS, *LIFECYCLE_EVENTS, CHECKSUM)
 
-EVENTS_SCHEMA = pa.schema(
-    [
-        ("time", pa.float64()),  # virtual seconds
-        ("event", pa.string()),
-        ("actor", pa.string()),  # sender of a message, or the client
-        ("peer", pa.string()),  # receiver of a message; else null
-        ("type", pa.string()),  # message type; else null
-        ("bytes", pa.int64()),  # simulated size of a message; else null
-        # Reason of a loss, state of a rejoin, or a checksum in hexadecimal; else null.
-        ("detail", pa.string()),
-        # Number of a message, the same in all its events; else null.
-        ("message", pa.int64()),
-    ]
+EVENTS_COLUMNS = (
+    ("time", pa.float64(), "virtual seconds"),
+    (
+        "event",
+        pa.string(),
+        "for a message `sent`, `delivered`, `lost`, `dropped`, `duplicate`; for a client `join`, `leave`, "
+        "`crash`, `rejoin`, ...; or `checksum`",
+    ),
+    ("actor", pa.string(), "the client, or a message's sender"),
+    ("peer", pa.string(), "a message's receiver"),
+    ("type", pa.string(), "a message's class"),
+    ("bytes", pa.int64(), "a message's simulated size"),
+    (
+        "detail",
+        pa.string(),
+        "the cause of a loss, the state with which a client rejoined, or a model's checksum",
+    ),
+    ("message", pa.int64(), "the number of the message, constant from its sending to its end"),
 )
-"""Columns of events.parquet."""
+"""Columns of events.parquet: name, type and meaning. A column without a value in an event is null."""
+EVENTS_SCHEMA = pa.schema([(name, kind) for name, kind, _ in EVENTS_COLUMNS])
 
 Entry = tuple[float, int, str, str | None, str | None, int, str | int, int]
 """Record of an event: time, index in EVENTS, and the other columns of EVENTS_SCHEMA.

@@ -19,7 +19,7 @@ import torch
 
 from sim.errors import UserError, one_line, require_packages
 from sim.learning.engine import ClientData, Engine
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.nodes import Slot
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
 from sim.learning.engine.workers import Workers
@@ -139,7 +139,7 @@ class RayWorkers(Workers):
         warnings.filterwarnings("ignore", _READ_ONLY)
         self._part = ray.remote(_part).options(num_cpus=threads, max_retries=TRIES - 1)
         self._setup = ray.put((_conditions(), threads, Packer().pack(data)))
-        self._kernels: dict[Kernel, Any] = {}
+        self._kernels: dict[ModelKernel, Any] = {}
         self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
         self._lock = Lock()
         try:
@@ -173,7 +173,7 @@ class RayWorkers(Workers):
         small = [None if isinstance(each, self._ray.ObjectRef) else each for each in arrays]
         return self._part.remote([self._setup, *kernels], parcel.pickled, small, *large)
 
-    def _kernel(self, kernel: Kernel) -> Any:
+    def _kernel(self, kernel: ModelKernel) -> Any:
         """Return the reference of a kernel, which is sent once."""
         if kernel not in self._kernels:
             try:
@@ -235,11 +235,11 @@ def _engine(setup: Any) -> Engine:
 
 
 @cache
-def _loaded(kernel: Any) -> Kernel:
+def _loaded(kernel: Any) -> ModelKernel:
     import ray
 
     try:
-        loaded: Kernel = Unpacker(ray.get(kernel)).load()
+        loaded: ModelKernel = Unpacker(ray.get(kernel)).load()
     except Exception as error:  # the user's code raises any kind
         reason = one_line(f"{type(error).__name__}: {error}")
         raise UserError(f"--on ray: a node of the cluster cannot load the model: {reason}") from error

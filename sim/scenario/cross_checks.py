@@ -17,8 +17,6 @@ from sim.results.measures import MEASURES
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections
-from sim.world.churn.processes import PoissonChurn
-from sim.world.loss import BurstyLoss
 from sim.world.membership.kinds import Bootstrap
 
 _EVALUATIONS_MAX = 10**8  # per run: at a millisecond each, they take a day
@@ -176,9 +174,9 @@ def _too_often(sections: Sections) -> Iterator[SettingError]:
     """Return errors for times so short that their events exceed a limit."""
     run_s, devices = sections.run.duration, sections.devices
     cycles = [
-        (f"{prefix}.loss.good", section.loss.good + section.loss.bad)
+        (f"{prefix}.loss.{section.loss.cycle[0]}", section.loss.cycle[1])
         for prefix, section in sections.network.prefixed()
-        if isinstance(section.loss, BurstyLoss)
+        if section.loss is not None and section.loss.cycle is not None
     ]
     if devices.transient is not None:
         cycles.append(("devices.transient.every", devices.transient.every + devices.transient.length))
@@ -190,10 +188,11 @@ def _too_often(sections: Sections) -> Iterator[SettingError]:
         if (every_s := sections.run.evaluate_every.seconds) is not None:
             repeated.append(("run.evaluate_every", every_s, run_s, "evaluations", _EVALUATIONS_MAX))
     for number, process in enumerate(sections.churn_process):
-        if isinstance(process, PoissonChurn):
+        if process.interval is not None:
+            key, every_s = process.interval
             until_s = min(filter(None, (process.until, run_s)), default=0.0)
-            key = f"churn_process.{number}.every"
-            repeated.append((key, process.every, until_s, "arrivals of clients", _ARRIVALS_MAX))
+            key = f"churn_process.{number}.{key}"
+            repeated.append((key, every_s, until_s, "arrivals of clients", _ARRIVALS_MAX))
     for key, every_s, until_s, what, most in repeated:
         if (count := until_s / every_s) > most:
             allowed = f"must be at most {most:,}: set a longer time, or a shorter run"

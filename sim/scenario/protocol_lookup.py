@@ -25,8 +25,8 @@ from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
 
 _FOLDER = Path(protocols.__path__[0])
-ROOMS = ("decentralized", "federated", "federated_async", "federated_parts")
-"""Folders of protocols with a file for each method."""
+WITHOUT_METHODS = ("framework", "membership", "shared")
+"""Folders of `protocols/` whose files are no methods."""
 _KEY = "protocol.name"
 _CELL = "notebook_cell.py"  # the file in results with the source of a class defined outside any file
 
@@ -50,10 +50,19 @@ def _described(stem: str, file: Path) -> str | None:
 
 
 def method_files() -> dict[str, Path]:
-    """Return modules that may contain a method, by their last name: packages, and files in ROOMS."""
-    return {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")} | {
-        path.stem: path for room in ROOMS for path in (_FOLDER / room).glob("*.py")
-    }
+    """Return modules that may contain a method, by their last name.
+
+    These are the files in `protocols/` and in its folders of methods, and the folders that are one method:
+    their `__init__.py` imports its class.
+    """
+    found = {path.stem: path for path in _FOLDER.glob("*.py") if path.stem != "__init__"}
+    for init in sorted(_FOLDER.glob("*/__init__.py")):
+        folder = init.parent
+        if _described(folder.name, init) is not None:
+            found[folder.name] = init
+        elif folder.name not in WITHOUT_METHODS:
+            found |= {path.stem: path for path in folder.glob("*.py") if path != init}
+    return found
 
 
 def _classes(tree: ast.Module) -> list[str]:

@@ -10,16 +10,15 @@ from typing import Any
 import tomli_w
 
 from actors.settings.base import Settings
+from sim.files.named_files import NamesFile
 from sim.files.picture_folder import picture_files
 from sim.files.saved_folder import saved_files
 from sim.learning.language.base import checkpoint_files
+from sim.plugins.point import annotated
 from sim.plugins.source_files import digest_of_coterie
 from sim.scenario.key_path import put
-from sim.scenario.scenario import Protocol, Scenario
+from sim.scenario.scenario import Scenario
 from sim.scenario.sections import Sections
-
-_FILES = {"file", "test_file", "path", "source", "tokenizer", "base"}
-"""Keys that name a file, or a folder of files, that a run reads."""
 
 
 def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -42,7 +41,7 @@ def digest(scenario: Scenario) -> str:
     contents = resolved(scenario)
     for plugin in scenario.plugins:
         put(contents, plugin.key, plugin.within(""))
-    for table, key, file in _files(contents):
+    for table, key, file in _files(scenario, contents):
         table[key] = _content(file)
     code = [digest_of_coterie("actors", "protocols")]
     code += [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
@@ -53,18 +52,41 @@ def digest(scenario: Scenario) -> str:
 def digests_of_files(scenario: Scenario) -> dict[str, str]:
     """Return sixteen hexadecimal digits for the content of each file that a scenario names, by file name."""
     found: dict[str, str] = {}
-    for _, _, file in _files(resolved(scenario)):
+    for _, _, file in _files(scenario, resolved(scenario)):
         both = f"{found.get(file.name, '')}{_content(file)}"  # two folders may have files of one name
         found[file.name] = hashlib.blake2b(both.encode(), digest_size=8).hexdigest()
     return found
 
 
-def _files(contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
-    """Return the files and folders that a scenario names, each with its table and its key there."""
+def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
+    """Return the files and folders that a scenario names, each with its table and its key there.
+
+    Keys are found by name in all tables of `contents`, the resolved scenario.
+    """
+    kinds = {kind for _, part in _parts(scenario) for kind in _kinds(part)}
+    naming = {path.rpartition(".")[2] for kind in kinds for path in annotated(kind, NamesFile)}
     for table in _tables(contents):
-        for key in sorted(_FILES & table.keys()):
+        for key in sorted(naming & table.keys()):
             if isinstance(file := table[key], str) and os.path.isabs(file):
                 yield table, key, Path(file)
+
+
+def _parts(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+    """Return the sections, with the settings of the protocol for the section protocol."""
+    for section in Sections.model_fields:
+        part = getattr(scenario, section)
+        yield section, part.settings if section == "protocol" else part
+
+
+def _kinds(value: Any) -> Iterator[type[Settings]]:
+    """Return the classes of all tables in a section."""
+    if isinstance(value, Settings):
+        yield type(value)
+        for name in type(value).model_fields:
+            yield from _kinds(getattr(value, name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _kinds(item)
 
 
 def _tables(value: Any) -> Iterator[dict[str, Any]]:
@@ -92,12 +114,10 @@ def _content(path: Path) -> str:
 def resolved(scenario: Scenario) -> dict[str, Any]:
     """Return the contents of a file that states every setting, with units, and without None."""
     contents: dict[str, Any] = {}
-    for section in Sections.model_fields:
-        part = getattr(scenario, section)
-        if isinstance(part, Protocol):
-            contents[section] = {"name": part.name} | _dump(part.settings)
-        elif part is not None:
+    for section, part in _parts(scenario):
+        if part is not None:
             contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
+    contents["protocol"] = {"name": scenario.protocol.name} | contents["protocol"]
     return {section: part for section, part in contents.items() if part != []}
 
 

@@ -44,6 +44,14 @@ class LossModel(Settings):
     def rate(self) -> float:
         """Share of the transmissions that are lost in the long run."""
 
+    @property
+    @abstractmethod
+    def cycle(self) -> tuple[str, float] | None:
+        """Key, and mean length in seconds, of the cycles that this kind draws; None if it draws none.
+
+        The reader of a scenario rejects cycles that are too short for the length of the run.
+        """
+
     @abstractmethod
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
         """Return the process on the connection of this pair. None if no transmission is ever lost."""
@@ -59,6 +67,10 @@ class IndependentLoss(LossModel):
     @property
     def rate(self) -> float:
         return self.probability
+
+    @property
+    def cycle(self) -> None:
+        return None
 
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
         return _Independent(self.probability, RandomStream(seed, "loss", *pair)) if self.probability else None
@@ -110,6 +122,10 @@ class BurstyLoss(LossModel):
     def rate(self) -> float:
         lost_s = self.good * self.loss_good + self.bad * self.loss_bad
         return lost_s / (self.good + self.bad)
+
+    @property
+    def cycle(self) -> tuple[str, float]:
+        return "good", self.good + self.bad
 
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
         return _Bursty(self, RandomStream(seed, "loss", *pair), RandomStream(seed, "loss spells", *pair))

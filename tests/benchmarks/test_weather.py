@@ -138,7 +138,7 @@ def test_every_method_there_is_stands_in_a_table() -> None:
     missing = sorted(set(list_protocols()) - set(stated))
     assert not missing, (
         f"add cases of {', '.join(missing)} to the axis method of scenarios/studies/weather.toml, "
-        "weather_one_model.toml or weather_decoupled.toml, and their runs: see benchmarks/weather.py"
+        "weather_one_model.toml or weather_decoupled.toml, and measure them: make weather METHOD=..."
     )
     assert any(name.endswith("docs/examples/divshare.py:DivShare") for name in stated)
 

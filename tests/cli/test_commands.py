@@ -114,6 +114,9 @@ AT_HALF_TIME = Progress(
 )
 
 
+REPORT = Path("runs/small-3/report.html")
+
+
 class Runs(ModuleType):
     """Stands in for sim.run.running."""
 
@@ -148,8 +151,11 @@ class Runs(ModuleType):
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     stand_in = Runs()
+    monkeypatch.chdir(tmp_path)
+    REPORT.parent.mkdir(parents=True)
+    REPORT.touch()
     monkeypatch.setitem(sys.modules, "sim.run.running", stand_in)
     monkeypatch.setattr(sim.run, "running", stand_in, raising=False)
     monkeypatch.setattr(verifying, "verify", stand_in.verify)
@@ -172,7 +178,7 @@ def test_a_run_ends_with_the_table_and_the_report(runs: Runs, invoke: Callable[.
     result = invoke("--seed", "3", "--set", "clients.count=5", "--out", "there", "--device", "cpu")
     assert result.exit_code == 0
     assert "abc123" in result.stdout
-    assert result.stdout.splitlines()[-1] == f"report: {Path('runs/small-3/report.html')}"
+    assert result.stdout.splitlines()[-1] == f"report: {REPORT}"
     [(kind, scenario, settings)] = runs.calls
     assert (kind, scenario.run.seed, scenario.clients.count) == ("run", 3, 5)
     assert settings["out"] == Path("there")
@@ -209,6 +215,13 @@ def test_a_difference_fails(runs: Runs, invoke: Callable[..., Any]) -> None:
     result = invoke("--verify")
     assert result.exit_code == 1
     assert result.stderr.endswith("\nthe second run differs: event 12 at 3.5 s\n")
+
+
+def test_without_a_report_the_results_are_named(runs: Runs, invoke: Callable[..., Any]) -> None:
+    REPORT.unlink()
+    result = invoke()
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == f"results: {REPORT.parent}"
 
 
 @pytest.mark.parametrize(

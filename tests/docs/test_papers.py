@@ -94,5 +94,5 @@ def test_a_study_that_still_runs_is_left_as_it_is(results: Path, tmp_path: Path)
     folder = tmp_path / "runs" / f"{planned.name}-sweep-00000000"
     folder.mkdir(parents=True)
     index.write(folder)
-    papers.keep(tmp_path / "runs")
+    papers.copy_results(tmp_path / "runs")
     assert not [*results.glob("*.csv")]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sim.errors import UserError
 from sim.learning import vision
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES, client_backbones
 from sim.learning.models.modules.backbones import MODULES, backbone_module
 from sim.learning.models.modules.batch_norm import BatchNorm
@@ -69,9 +69,9 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
     model = decoupled(backbone, shape)
     x, y = batch(shape, 49, 3)
     x, flat = x.double(), torch.stack([model.initial(generator(seed)) for seed in range(49)]).double()
-    together, after = Kernel(model, cross_entropy, "vmap").training_gradients(flat, x, y)
+    together, after = ModelKernel(model, cross_entropy, "vmap").training_gradients(flat, x, y)
     for backend in ("vmap", "loop"):
-        few, few_after = Kernel(model, cross_entropy, backend).training_gradients(flat[:3], x[:3], y[:3])
+        few, few_after = ModelKernel(model, cross_entropy, backend).training_gradients(flat[:3], x[:3], y[:3])
         assert few.dtype == torch.float64
         torch.testing.assert_close(few, together[:3], rtol=1e-9, atol=1e-11)
         has_norms = backbone not in ("small-mlp", "deep-mlp", "small-cnn", "lenet")
@@ -84,7 +84,7 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in SMALL])
 def test_a_large_one_trains(backbone: str) -> None:
     model = decoupled(backbone)
-    kernel = Kernel(model, cross_entropy, "loop")
+    kernel = ModelKernel(model, cross_entropy, "loop")
     flat = model.initial(generator())[None]
     x, y = batch(COLOURED, 1, 4)
     before, start = kernel.losses(flat, x, y), flat.clone()

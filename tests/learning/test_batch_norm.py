@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
@@ -155,7 +155,7 @@ def test_a_norm_starts_as_the_identity() -> None:
 @pytest.mark.parametrize(("backend", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
 def test_gradients_statistics_and_outputs_are_those_of_separate_modules(backend: str, count: int) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, backend)
+    kernel = ModelKernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, count), batches(count)
     gradient, untrained = kernel.training_gradients(flat, x, y)
     assert untrained is not None
@@ -178,7 +178,7 @@ def test_gradients_statistics_and_outputs_are_those_of_separate_modules(backend:
 @pytest.mark.parametrize(("backend", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
 def test_plain_descent_moves_the_statistics(backend: str, count: int) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, backend)
+    kernel = ModelKernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, count), batches(count)
     rate = torch.full((count, 1), 0.1)
     expected = flat.clone()
@@ -192,7 +192,7 @@ def test_plain_descent_moves_the_statistics(backend: str, count: int) -> None:
 @pytest.mark.parametrize("backend", ["vmap", "loop"])
 def test_nobody_feels_who_else_is_in_the_batch(backend: str) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, backend)
+    kernel = ModelKernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, 4), batches(4)
     before = kernel.training_gradients(flat, x, y)
     x[1:], flat[1:] = 1e3, torch.nan
@@ -210,7 +210,7 @@ def test_a_second_forward_pass_moves_the_statistics_on(backend: str) -> None:
         return first + cross_entropy(model, parameters, x[3:], y[3:])
 
     flat, (x, y) = starts(architecture, 2), batches(2)
-    _, untrained = Kernel(architecture, twice, backend).training_gradients(flat, x, y)
+    _, untrained = ModelKernel(architecture, twice, backend).training_gradients(flat, x, y)
     assert untrained is not None
     for row in range(2):
         module = torch_module(architecture, flat[row])
@@ -228,7 +228,7 @@ def test_statistics_of_a_norm_that_is_not_used_stay(backend: str) -> None:
         return model.tensor(parameters, "7.bias").square().sum() + 0 * x.sum()
 
     flat, (x, y) = starts(architecture, 2), batches(2)
-    gradient, untrained = Kernel(architecture, bias_only, backend).training_gradients(flat, x, y)
+    gradient, untrained = ModelKernel(architecture, bias_only, backend).training_gradients(flat, x, y)
     assert untrained is not None
     assert torch.equal(untrained, flat[:, architecture.untrained_columns])
     assert gradient.any(dim=0).sum() == CLASSES
@@ -238,8 +238,8 @@ def test_statistics_stay_exact_under_bfloat16() -> None:
     architecture = model()
     flat, (x, y) = starts(architecture, 3), batches(3)
     for backend in ("vmap", "loop"):
-        coarse = Kernel(architecture, cross_entropy, backend, "bfloat16").training_gradients(flat, x, y)
-        exact = Kernel(architecture, cross_entropy, backend).training_gradients(flat, x, y)
+        coarse = ModelKernel(architecture, cross_entropy, backend, "bfloat16").training_gradients(flat, x, y)
+        exact = ModelKernel(architecture, cross_entropy, backend).training_gradients(flat, x, y)
         assert coarse[1] is not None and coarse[1].dtype == torch.float32
         torch.testing.assert_close(coarse[1], exact[1], rtol=0.05, atol=0.05)
 

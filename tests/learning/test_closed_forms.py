@@ -17,7 +17,7 @@ from protocols.shared.local_losses import ContrastiveClassifier, FeaturePrototyp
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
-from sim.learning.engine.backends.kernels import Kernel, possible_backends
+from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.decoupled import PARTS
 from sim.learning.models.modules.batch_norm import BatchNorm
@@ -299,7 +299,7 @@ def batch(case: str, clients: int, samples: int = 6) -> tuple[Tensor, Tensor, Te
 @pytest.mark.parametrize("case", CASES)
 def test_models_are_computed_as_by_autograd(case: str, other: str, clients: int) -> None:
     flat, x, y = batch(case, clients)
-    dense, expected = Kernel(*CASES[case], "dense"), Kernel(*CASES[case], other)
+    dense, expected = ModelKernel(*CASES[case], "dense"), ModelKernel(*CASES[case], other)
     got, wanted = dense.training_gradients(flat, x, y), expected.training_gradients(flat, x, y)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     for part in CASES[case][0].slices:
@@ -321,7 +321,7 @@ def test_weights_of_samples(case: str) -> None:
     flat, x, y = batch(case, 3)
     weights = torch.rand(y.shape[:2], generator=generator(4))
     weights[:, 2] = 0.0
-    dense, expected = Kernel(*CASES[case], "dense"), Kernel(*CASES[case], "loop")
+    dense, expected = ModelKernel(*CASES[case], "dense"), ModelKernel(*CASES[case], "loop")
     got = dense.training_gradients(flat, x, y, weights)
     torch.testing.assert_close(got, expected.training_gradients(flat, x, y, weights), rtol=1e-4, atol=1e-5)
     each = dense.losses_of_each(flat, x, y)
@@ -331,7 +331,7 @@ def test_weights_of_samples(case: str) -> None:
 def test_losses_that_are_no_means_have_no_weights() -> None:
     flat, x, y = batch("mapl", 2)
     with pytest.raises(ValueError, match="PersonalizedModelLoss has no method each"):
-        Kernel(*CASES["mapl"], "dense").gradients(flat, x, y, torch.ones(2, 6))
+        ModelKernel(*CASES["mapl"], "dense").gradients(flat, x, y, torch.ones(2, 6))
 
 
 OPTIMIZERS = [
@@ -389,7 +389,7 @@ def test_training_is_that_of_the_other_ways(case: str, optimizer: Optimizer) -> 
 def test_numbers_that_are_none_stay_with_their_client(case: str, where: str, bad: float) -> None:
     """And they are none there, as by autograd."""
     flat, x, y = batch(case, 3)
-    dense, expected = Kernel(*CASES[case], "dense"), Kernel(*CASES[case], "vmap")
+    dense, expected = ModelKernel(*CASES[case], "dense"), ModelKernel(*CASES[case], "vmap")
     before = dense.gradients(flat, x, y)
     (flat if where == "parameters" else x)[1] = bad
     got, wanted = dense.gradients(flat, x, y), expected.gradients(flat, x, y)
@@ -402,13 +402,13 @@ def test_numbers_that_are_none_stay_with_their_client(case: str, where: str, bad
 def test_a_batch_norm_refuses_a_single_sample(case: str) -> None:
     flat, x, y = batch(case, 2)
     with pytest.raises(UserError, match="needs several samples"):
-        Kernel(*CASES[case], "dense").gradients(flat, x[:, :1], y[:, :1])
+        ModelKernel(*CASES[case], "dense").gradients(flat, x[:, :1], y[:, :1])
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_bfloat16(case: str) -> None:
     flat, x, y = batch(case, 3)
-    coarse, exact = (Kernel(*CASES[case], "dense", way) for way in ("bfloat16", "float32"))
+    coarse, exact = (ModelKernel(*CASES[case], "dense", way) for way in ("bfloat16", "float32"))
     for one, other in zip(
         coarse.training_gradients(flat, x, y), exact.training_gradients(flat, x, y), strict=True
     ):
@@ -422,7 +422,9 @@ def test_what_a_loss_takes_of_parameters_itself_is_not_rounded() -> None:
     model, _ = CASES["fedclassavg"]
     flat, x, y = batch("fedclassavg", 2)
     found = {
-        (precision, rho): Kernel(model, ContrastiveClassifier(rho), "dense", precision).gradients(flat, x, y)
+        (precision, rho): ModelKernel(model, ContrastiveClassifier(rho), "dense", precision).gradients(
+            flat, x, y
+        )
         for precision in ("bfloat16", "float32")
         for rho in (0.0, 0.7)
     }
@@ -436,7 +438,7 @@ def test_a_device_is_given_as_much_to_do_however_many_clients_train(case: str) -
     found = set()
     for clients in (2, 8):
         flat, x, y = [each.to("meta") for each in batch(case, clients)]
-        kernel, rates = Kernel(*CASES[case], "dense"), torch.full((clients, 1), 0.1, device="meta")
+        kernel, rates = ModelKernel(*CASES[case], "dense"), torch.full((clients, 1), 0.1, device="meta")
         kernel.descend(flat, x, y, rates)  # what is copied to a device once is there
         with Counted() as counted:
             kernel.training_gradients(flat, x, y)

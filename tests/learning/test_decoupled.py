@@ -10,7 +10,7 @@ from torch.nn import functional
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.decoupled import PARTS
 from tests.learning.engines import client_data, generator, new_engine
@@ -126,9 +126,9 @@ def test_an_objective_on_all_parts(backbone: str, backend: str) -> None:
     flat[:, whole.part("head_anchor")] = 2.0
     x = torch.randn(3, 5, *SHAPE, generator=generator())
     y = torch.randint(CLASSES, (3, 5), generator=generator())
-    kernel = Kernel(whole, contrast, backend)
+    kernel = ModelKernel(whole, contrast, backend)
     gradient, untrained = kernel.training_gradients(flat, x, y)
-    expected, its_untrained = Kernel(whole, contrast, "loop").training_gradients(flat, x, y)
+    expected, its_untrained = ModelKernel(whole, contrast, "loop").training_gradients(flat, x, y)
     assert untrained is not None and its_untrained is not None
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(untrained, its_untrained, rtol=1e-4, atol=1e-6)

@@ -14,7 +14,7 @@ from sim.learning import evaluation
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
 from sim.learning.engine.autotune import Trial
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph import sampler as sampling
 from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses, Outputs
 from sim.learning.engine.graph.sampler import BatchSampler
@@ -44,7 +44,7 @@ def batch_of(name: str, samples: int, device: str = "cpu") -> tuple[Tensor, Tens
     return x, torch.zeros((2, samples), dtype=torch.int64, device=device)
 
 
-def made(kernel: Kernel, name: str, samples: int) -> int:
+def made(kernel: ModelKernel, name: str, samples: int) -> int:
     x, y = batch_of(name, samples)
     return kernel.bytes_made("training_gradients", samples, x[0], y[0])
 
@@ -113,7 +113,7 @@ def test_to_count_takes_no_longer_for_what_is_there_already(monkeypatch: pytest.
 
 
 def test_parts_of_a_batch_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Kernel(built("cnn"), cross_entropy, "vmap", micro_batch=4)
+    parts = ModelKernel(built("cnn"), cross_entropy, "vmap", micro_batch=4)
     flat, (x, y) = torch.empty((2, parts.architecture.numel), device="meta"), batch_of("cnn", 32, "meta")
     of_all = bytes_made(lambda: parts.training_gradients(flat, x, y)) // 2
     counted, gradients = [0], parts._backend.gradients
@@ -141,7 +141,10 @@ def test_losses_on_features_can_be_counted() -> None:
 
 def test_texts_can_be_counted() -> None:
     section = MODELS["transformer"].model_validate({"name": "transformer", "width": 8, "depth": 1})
-    kernel, tokens = Kernel(section.architecture((16,), 11), next_token, "vmap"), torch.zeros((1, 16)).long()
+    kernel, tokens = (
+        ModelKernel(section.architecture((16,), 11), next_token, "vmap"),
+        torch.zeros((1, 16)).long(),
+    )
     flat = torch.zeros((2, kernel.architecture.numel))
     batch = tokens.expand(2, 4, 16)
     kernel.training_gradients(flat, batch, batch)
@@ -151,13 +154,13 @@ def test_texts_can_be_counted() -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_as_much_is_made_without_numbers_as_with_them(name: str) -> None:
-    kernel = Kernel(built(name), cross_entropy, "vmap")
+    kernel = ModelKernel(built(name), cross_entropy, "vmap")
     flat, (x, y) = torch.zeros((2, kernel.architecture.numel)), batch_of(name, 4)
     kernel.training_gradients(flat, x, y)
     assert made(kernel, name, 4) == bytes_made(lambda: kernel.training_gradients(flat, x, y)) // 2
 
 
-def kept(kernel: Kernel, name: str, samples: int) -> int:
+def kept(kernel: ModelKernel, name: str, samples: int) -> int:
     """What torch keeps for the backward passes of two clients, but for what they are given, for each."""
     flat, (x, y) = torch.zeros((2, kernel.architecture.numel)), batch_of(name, samples)
     given = {each.untyped_storage().data_ptr() for each in (flat, x, y)}
@@ -180,7 +183,7 @@ def test_it_is_what_layers_keep_for_the_backward_pass_and_not_much_more(name: st
 
     A sample's share is compared, as parameters and their gradients are made beside it.
     """
-    vmap, loop = [Kernel(built(name), cross_entropy, way) for way in ("vmap", "loop")]
+    vmap, loop = [ModelKernel(built(name), cross_entropy, way) for way in ("vmap", "loop")]
     few, many = 512, 1024
     of_samples = kept(vmap, name, many) - kept(vmap, name, few)
     assert of_samples <= made(vmap, name, many) - made(vmap, name, few) <= 2.5 * of_samples
@@ -189,22 +192,22 @@ def test_it_is_what_layers_keep_for_the_backward_pass_and_not_much_more(name: st
 
 def test_a_layer_keeps_more_than_the_count_for_cpus_says() -> None:
     """That is of one model alone: without copies in the order of convolutions in groups, and gradients."""
-    kernel = Kernel(built("resnet9"), cross_entropy, "vmap")
+    kernel = ModelKernel(built("resnet9"), cross_entropy, "vmap")
     of_a_sample = (made(kernel, "resnet9", 128) - made(kernel, "resnet9", 64)) / 64
     assert kernel.architecture.training_bytes_per_sample < of_a_sample
 
 
 def test_half_the_digits_count_as_all_of_them() -> None:
     full, half = [
-        Kernel(built("cnn"), cross_entropy, "vmap", precision) for precision in ("float32", "bfloat16")
+        ModelKernel(built("cnn"), cross_entropy, "vmap", precision) for precision in ("float32", "bfloat16")
     ]
     assert made(half, "cnn", 8) == made(full, "cnn", 8)
 
 
 def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel(built("mlp"), cross_entropy, "dense")
+    kernel = ModelKernel(built("mlp"), cross_entropy, "dense")
     found = made(kernel, "mlp", 8)
-    monkeypatch.delattr(Kernel, "training_gradients")
+    monkeypatch.delattr(ModelKernel, "training_gradients")
     assert made(kernel, "mlp", 8) == found
 
 
@@ -213,7 +216,7 @@ def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_call_on_a_gpu_takes_a_sixteenth_of_it(name: str, card: Any) -> None:
-    kernel, subset = Kernel(built(name), cross_entropy, "vmap"), subset_of(name, 8)
+    kernel, subset = ModelKernel(built(name), cross_entropy, "vmap"), subset_of(name, 8)
     numel, of_a_sample = kernel.architecture.numel, 4 * int(np.prod(IMAGES[name]))
     each = 8 * of_a_sample + 8 * numel + made(kernel, name, 8)
     jobs = BatchSampler(on_cuda(subset), 8, "shuffled")
@@ -226,7 +229,7 @@ def test_a_call_on_a_gpu_takes_a_sixteenth_of_it(name: str, card: Any) -> None:
 
 
 def test_losses_are_sized_by_what_is_made_without_a_backward_pass(card: Any) -> None:
-    kernel, subset = Kernel(built("resnet9"), cross_entropy, "vmap"), subset_of("resnet9", 8)
+    kernel, subset = ModelKernel(built("resnet9"), cross_entropy, "vmap"), subset_of("resnet9", 8)
     each = 8 * 4 * 3 * 16 * 16 + 8 * kernel.architecture.numel
     each += kernel.bytes_made("losses", 8, subset.x, subset.y)
     jobs = BatchSampler(on_cuda(subset), 8, "shuffled")
@@ -238,12 +241,12 @@ def test_losses_are_sized_by_what_is_made_without_a_backward_pass(card: Any) -> 
 def test_parts_of_a_batch_let_a_call_take_more(card: Any) -> None:
     architecture, jobs = built("cnn"), BatchSampler(on_cuda(subset_of("cnn", 8)), 1024, "replacement")
     card(2**28)
-    whole, parts = [Kernel(architecture, cross_entropy, "vmap", micro_batch=size) for size in (None, 64)]
+    whole, parts = [ModelKernel(architecture, cross_entropy, "vmap", micro_batch=size) for size in (None, 64)]
     assert jobs.rows_at_once(parts) > 4 * jobs.rows_at_once(whole)
 
 
 def test_outputs_on_given_samples(card: Any) -> None:
-    kernel = Kernel(built("cnn"), cross_entropy, "vmap")
+    kernel = ModelKernel(built("cnn"), cross_entropy, "vmap")
     given = VectorPool(600 * 64, META)
     each = 4 * given.width + 8 * kernel.architecture.numel
     each += kernel.bytes_made("outputs", 512, torch.empty((0, 1, 8, 8)))  # so many of the 600 at once
@@ -253,7 +256,7 @@ def test_outputs_on_given_samples(card: Any) -> None:
 
 def test_a_replay_has_the_calls_of_the_run() -> None:
     """Where vectors are on the meta device, without numbers."""
-    kernel, cpu = Kernel(built("cnn"), cross_entropy, "vmap"), torch.device("cpu")
+    kernel, cpu = ModelKernel(built("cnn"), cross_entropy, "vmap"), torch.device("cpu")
     in_run, in_replay = [Outputs(kernel, VectorPool(64, device), cpu) for device in (cpu, META)]
     assert (
         in_replay.rows_at_once()
@@ -263,7 +266,7 @@ def test_a_replay_has_the_calls_of_the_run() -> None:
 
 
 def test_an_evaluation_on_a_gpu_takes_a_sixteenth_of_it(card: Any) -> None:
-    kernel, subset = Kernel(built("cnn"), cross_entropy, "vmap"), subset_of("cnn", 8)
+    kernel, subset = ModelKernel(built("cnn"), cross_entropy, "vmap"), subset_of("cnn", 8)
     each = 2 * 64 * 4 * 64 + 4 * kernel.architecture.numel
     each += kernel.bytes_made("losses", 64, subset.x, subset.y)
     for of_a_call, clients, expected in (
@@ -285,8 +288,8 @@ def test_the_calls_on_a_cpu_are_what_they_were(
     name: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sized by samples and parameters, and apart from them by what one model alone keeps."""
-    monkeypatch.delattr(Kernel, "bytes_made")
-    kernel, subset = Kernel(built(name), cross_entropy, backend), subset_of(name, 64)
+    monkeypatch.delattr(ModelKernel, "bytes_made")
+    kernel, subset = ModelKernel(built(name), cross_entropy, backend), subset_of(name, 64)
     numel, of_a_sample = kernel.architecture.numel, 4 * int(np.prod(IMAGES[name]))
     for size in (8, 64):
         fitting = max(1, 16 * 2**20 // (size * of_a_sample + 8 * numel))

@@ -8,7 +8,7 @@ from sim.errors import UserError
 from sim.learning.engine import Optimizer
 from sim.learning.engine import autotune as choice
 from sim.learning.engine.autotune import CLIENTS_MAX, Trial, fastest_threads, usable_cores
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
 
@@ -28,7 +28,7 @@ class Stopwatch:
     def perf_counter(self) -> float:
         return self.now
 
-    def step(self, kernel: Kernel, flat: Tensor, x: Tensor, y: Tensor, *rate: Tensor) -> None:
+    def step(self, kernel: ModelKernel, flat: Tensor, x: Tensor, y: Tensor, *rate: Tensor) -> None:
         if kernel.backend in self.fails:
             raise self.fails[kernel.backend]
         first = kernel.backend not in [backend for backend, _ in self.calls]
@@ -44,7 +44,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
     monkeypatch.setattr(choice, "_remembered", {})
     monkeypatch.setattr(choice, "time", stopwatch)
     for method in ("gradients", "descend"):
-        monkeypatch.setattr(Kernel, method, lambda *arguments: stopwatch.step(*arguments))
+        monkeypatch.setattr(ModelKernel, method, lambda *arguments: stopwatch.step(*arguments))
     return stopwatch
 
 

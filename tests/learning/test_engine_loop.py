@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.objectives import cross_entropy
 
 
@@ -35,7 +35,9 @@ def training_layouts(batch: int) -> list[bool]:
             )
     flat = architecture.initial(torch.Generator().manual_seed(0))[None]
     x = torch.randn(1, batch, 3, 8, 8)
-    Kernel(architecture, cross_entropy, "loop").gradients(flat, x, torch.zeros(1, batch, dtype=torch.int64))
+    ModelKernel(architecture, cross_entropy, "loop").gradients(
+        flat, x, torch.zeros(1, batch, dtype=torch.int64)
+    )
     return seen
 
 
@@ -58,7 +60,7 @@ def test_gradient_and_outputs_are_those_of_the_plain_module(batch: int) -> None:
     loss = nn.functional.cross_entropy(outputs, y)
     loss.backward()
     expected = torch.cat([part.grad.reshape(-1) for part in module.parameters() if part.grad is not None])
-    kernel = Kernel(chain(), cross_entropy, "loop")
+    kernel = ModelKernel(chain(), cross_entropy, "loop")
     torch.testing.assert_close(kernel.gradients(flat[None], x[None], y[None])[0], expected)
     torch.testing.assert_close(kernel.outputs(flat[None], x[None])[0], outputs.detach())
     torch.testing.assert_close(kernel.losses(flat[None], x[None], y[None])[0], loss.detach())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
@@ -45,9 +45,9 @@ def train_twice(backend: str = "auto") -> tuple[Engine, np.ndarray]:
 
 def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable[..., Any]:
     """`training_gradients` of at most `limit` clients; fails in its second step, when work has been done."""
-    working, steps = Kernel.training_gradients, [0]
+    working, steps = ModelKernel.training_gradients, [0]
 
-    def gradients(self: Kernel, flat: Tensor, *batch: Any) -> tuple[Tensor, Tensor | None]:
+    def gradients(self: ModelKernel, flat: Tensor, *batch: Any) -> tuple[Tensor, Tensor | None]:
         if flat.is_meta:  # what a call takes is counted, for a GPU
             return working(self, flat, *batch)
         calls.append(len(flat))
@@ -64,7 +64,7 @@ def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable
 def test_what_does_not_fit_is_cut(error: RuntimeError, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed, expected = train_twice()
     calls: list[int] = []
-    monkeypatch.setattr(Kernel, "training_gradients", failing_above(limit, error, calls))
+    monkeypatch.setattr(ModelKernel, "training_gradients", failing_above(limit, error, calls))
     engine, got = train_twice()
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     assert max(calls) == CLIENTS
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_cut(error: RuntimeError, limit: int, monkeypatch: 
 
 def test_the_smaller_limit_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(Kernel, "training_gradients", failing_above(3, CPU_SAYS, calls))
+    monkeypatch.setattr(ModelKernel, "training_gradients", failing_above(3, CPU_SAYS, calls))
     engine = new_engine(client_data([6] * CLIENTS))
     jobs = Jobs(engine, optimizer=Optimizer("adam"))
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_the_smaller_limit_is_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_job_that_does_not_fit_alone_is_refused(
     error: RuntimeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Kernel, "training_gradients", failing_above(0, error, []))
+    monkeypatch.setattr(ModelKernel, "training_gradients", failing_above(0, error, []))
     engine = new_engine(client_data([6] * CLIENTS))
     jobs = Jobs(engine, optimizer=Optimizer("adam"))
     trained = [jobs.train(client, jobs.initial(client), 3)[0] for client in range(CLIENTS)]
@@ -106,7 +106,7 @@ def test_a_job_that_does_not_fit_alone_is_refused(
 def test_other_errors_are_not_taken_for_missing_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(
-        Kernel, "training_gradients", failing_above(0, RuntimeError("expected scalar type"), calls)
+        ModelKernel, "training_gradients", failing_above(0, RuntimeError("expected scalar type"), calls)
     )
     with pytest.raises(RuntimeError, match="expected scalar type"):
         train_twice()
@@ -327,7 +327,7 @@ def test_a_cpu_computes_as_many_clients_at_once_as_their_forward_passes_leave_ro
     architecture = section.architecture((16,), 11)
     tokens = torch.zeros((2, 16), dtype=torch.int64)
     sampler = BatchSampler(Subset(tokens, tokens, [np.arange(2)], None), 8, "replacement")
-    whole, parts = [Kernel(architecture, next_token, "vmap", micro_batch=size) for size in (None, 2)]
+    whole, parts = [ModelKernel(architecture, next_token, "vmap", micro_batch=size) for size in (None, 2)]
     of_a_sample = architecture.training_bytes_per_sample
     for kept, at_once in ((24, 3), (23, 2), (7, 1)):  # in samples
         monkeypatch.setattr("sim.learning.engine.graph.sampler._KEPT_BYTES", kept * of_a_sample)

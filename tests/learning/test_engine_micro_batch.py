@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sim.errors import UserError
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, generator, objective_of, small
@@ -22,9 +22,9 @@ def test_parts_of_a_batch_add_up_to_the_whole(model: str, backend: str) -> None:
     drawn = generator()
     flat = torch.stack([small(model).initial(drawn) for _ in range(2)])
     weights = torch.rand(2, 7, generator=drawn)
-    whole = Kernel(small(model), objective_of(model), backend)
+    whole = ModelKernel(small(model), objective_of(model), backend)
     for size in SIZES:
-        parts = Kernel(small(model), objective_of(model), backend, micro_batch=size)
+        parts = ModelKernel(small(model), objective_of(model), backend, micro_batch=size)
         for given in (None, weights):
             expected = whole.gradients(flat, x, y, given)
             torch.testing.assert_close(parts.gradients(flat, x, y, given), expected, rtol=1e-5, atol=1e-5)
@@ -38,7 +38,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(model: str, backend: str) -> None:
 
 
 def test_no_more_samples_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, seen = Kernel(small("mlp"), objective_of("mlp"), "vmap", micro_batch=3), []
+    kernel, seen = ModelKernel(small("mlp"), objective_of("mlp"), "vmap", micro_batch=3), []
     backend = kernel._backend
     for name in ("gradients", "losses_of_each", "outputs"):
         compute = getattr(backend, name)

@@ -1,5 +1,6 @@
 """Optimizers on stacked rows against torch.optim, one tensor at a time."""
 
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine import Optimizer, optimizers
-from sim.learning.engine.optimizers import OptimizerKind
+from sim.learning.engine.optimizers import OptimizerKind, UpdateRule, kind
+from sim.scenario.sections.training import Training
 from tests.learning.engines import Jobs, client_data, generator, new_engine, torch_optimizer
 
 OPTIMIZERS = [
@@ -30,6 +32,30 @@ WIDTH, STEPS = 7, 9
 def test_every_kind_is_compared_with_torch() -> None:
     missing = set(get_args(OptimizerKind)) - {optimizer.kind for optimizer in OPTIMIZERS}
     assert not missing, f"add optimizers of the kinds {missing} to OPTIMIZERS in {__file__}"
+
+
+def test_an_unknown_kind_names_the_file_to_edit() -> None:
+    with pytest.raises(
+        ValueError, match=r"^optimizer 'adam ': must be one of sgd, adam, adamw, .*optimizers\.py"
+    ):
+        Optimizer("adam ")
+
+
+def test_a_kind_without_its_state_is_refused_where_it_is_defined() -> None:
+    """It would fail only in the first training step, or train without its state."""
+    with pytest.raises(TypeError, match="slots"):
+
+        @kind("new", uses=())
+        class New(UpdateRule):
+            def step(self, *arguments: object) -> None: ...
+
+    assert "new" not in optimizers.RULES
+
+
+def test_each_setting_that_a_kind_uses_is_one_of_the_optimizer() -> None:
+    used = {key for rule in optimizers.RULES.values() for key in rule.uses}
+    assert used <= {each.name for each in fields(Optimizer)}
+    assert used <= Training.model_fields.keys()
 
 
 def trajectory(optimizer: Optimizer, start: Tensor, gradients: Tensor, learning_rate: float) -> list[Tensor]:

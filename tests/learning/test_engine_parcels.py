@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
@@ -30,8 +30,8 @@ class Elsewhere(Workers):
         super().__init__(1)
         self.data = data
         self.there = Engine(Unpacker(sent(Packer().pack(data))).load(), seed=0)
-        self.kernels: list[Kernel] = []
-        self.kernels_there: list[Kernel] = []
+        self.kernels: list[ModelKernel] = []
+        self.kernels_there: list[ModelKernel] = []
         self.calls = 0
 
     def call(self, function: Any, *arguments: Any) -> Any:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.backends.precision import tensor_cores
 from tests.learning.engines import (
     MODELS_AND_WAYS,
@@ -27,13 +27,13 @@ COUNTS = [6] * 5
 
 def kernel_and_arguments(
     model: str, backend: str, precision: str, device: str = "cpu"
-) -> tuple[Kernel, tuple[Tensor, Tensor, Tensor]]:
+) -> tuple[ModelKernel, tuple[Tensor, Tensor, Tensor]]:
     data = client_data(COUNTS, shape=SHAPES[model])
     samples = [own_samples(data, client) for client in range(len(COUNTS))]
     generator = torch.Generator().manual_seed(2)
     flat = torch.stack([small(model).initial(generator) for _ in COUNTS])
     x, y = (torch.stack(parts) for parts in zip(*samples, strict=True))
-    kernel = Kernel(small(model), objective_of(model), backend, precision)
+    kernel = ModelKernel(small(model), objective_of(model), backend, precision)
     return kernel, (flat.to(device), x.to(device), y.to(device))
 
 

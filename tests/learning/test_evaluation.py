@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sim.learning import evaluation
 from sim.learning.engine import ClientData
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import distance_to_optimum
@@ -35,7 +35,7 @@ LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
 
 
 def accuracy_and_loss(
-    kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+    kernel: ModelKernel, rows: Tensor, subset: Subset, clients: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     measured = measure_models("classification", kernel, rows, subset, clients)
     return measured["accuracy"], measured["loss"]
@@ -67,7 +67,9 @@ def test_accuracy_and_loss(
     monkeypatch.setattr(evaluation, "_SAMPLES_IN_LOOP", 3 if chunk_bytes < 2**20 else 64)
     data = data_for(model)
     rows, clients = models(model, 4), [3, 1, 0, 4]
-    accuracy, loss = accuracy_and_loss(Kernel(small(model), cross_entropy, backend), rows, data.test, clients)
+    accuracy, loss = accuracy_and_loss(
+        ModelKernel(small(model), cross_entropy, backend), rows, data.test, clients
+    )
     expected = [directly(model, flat, data, client) for flat, client in zip(rows, clients, strict=True)]
     assert accuracy.tolist() == [pair[0] for pair in expected]
     np.testing.assert_allclose(loss, [pair[1] for pair in expected], rtol=1e-5)
@@ -77,7 +79,7 @@ def test_accuracy_and_loss(
 def test_chunks_really_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, int]] = []
 
-    class Counting(Kernel):
+    class Counting(ModelKernel):
         def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
             calls.append((x.shape[0], x.shape[1]))
             return super().outputs(flat, x)
@@ -103,7 +105,7 @@ def test_samples_that_all_share_are_there_once(
     data = only_tests(apart.test.x, apart.test.y, [np.array([5, 2, 0, 3])] * 3, maps)
     shapes = []
 
-    class Counting(Kernel):
+    class Counting(ModelKernel):
         def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
             shapes.append((len(flat), x.shape[0], x.shape[1]))
             return super().outputs(flat, x)
@@ -128,14 +130,14 @@ def test_equal_models_are_measured_alike_wherever_they_are(
     monkeypatch.setattr(evaluation, "_CLIENTS", 3)
     x, y = torch.randn(50, *small("mlp").input_shape).to(DEVICE), torch.randint(CLASSES, (50,)).to(DEVICE)
     data = only_tests(x, y, [np.arange(50)] * 4)
-    kernel = Kernel(small("mlp"), cross_entropy, "dense", precision)
+    kernel = ModelKernel(small("mlp"), cross_entropy, "dense", precision)
     _, loss = accuracy_and_loss(kernel, models("mlp", 1).repeat(4, 1), data.test, range(4))
     assert len(set(loss.tolist())) == 1
 
 
 def test_a_client_without_test_samples_has_no_accuracy() -> None:
     name = "logistic-regression"
-    kernel = Kernel(small(name), cross_entropy, "vmap")
+    kernel = ModelKernel(small(name), cross_entropy, "vmap")
     accuracy, loss = accuracy_and_loss(kernel, models(name, 2), data_for(name).test, [2, 0])
     assert np.isnan(accuracy).tolist() == np.isnan(loss).tolist() == [True, False]
 
@@ -147,7 +149,7 @@ def test_a_guess_and_a_perfect_model() -> None:
     y = torch.arange(CLASSES)
     data = only_tests(x, y, [np.arange(CLASSES)] * 2, [np.array([0, 1, 2]), np.array([1, 2, 0])])
     perfect = torch.cat([20 * torch.eye(CLASSES, 4).flatten(), torch.zeros(CLASSES)])
-    kernel = Kernel(small(name), cross_entropy, "vmap")
+    kernel = ModelKernel(small(name), cross_entropy, "vmap")
     accuracy, loss = accuracy_and_loss(kernel, torch.stack([perfect, perfect]), data.test, [0, 1])
     assert accuracy.tolist() == [1.0, 0.0]
     np.testing.assert_allclose(loss, [0, 20], atol=1e-6)
@@ -169,7 +171,7 @@ def test_a_model_that_is_no_number_has_no_accuracy(model: str, backend: str) -> 
     rows[1] = math.nan
     clients = [0, 1, 3]
     accuracy, loss = accuracy_and_loss(
-        Kernel(small(model), cross_entropy, backend), rows, data_for(model).test, clients
+        ModelKernel(small(model), cross_entropy, backend), rows, data_for(model).test, clients
     )
     assert np.isnan(accuracy).tolist() == np.isnan(loss).tolist() == [False, True, False]
 
@@ -196,7 +198,7 @@ def test_the_squared_error_of_a_regression_is_scikit_learns(backend: str, member
     shares = torch.tensor([[0.25, 0.75], [0.5, 0.5]])[:, :members]
     shares = shares / shares.sum(dim=1, keepdim=True)
     found = measure_models(
-        "regression", Kernel(model, squared_error, backend), rows, data.test, [0, 1], shares
+        "regression", ModelKernel(model, squared_error, backend), rows, data.test, [0, 1], shares
     )
     for client, own in enumerate(test_rows):
         pairs = zip(rows[client], shares[client], strict=True)

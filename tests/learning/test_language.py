@@ -26,7 +26,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.kinds import DATASETS
 from sim.learning.data.text import TextData
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.evaluation import measure_models
 from sim.learning.language import pretraining
 from sim.learning.language.base import BaseNotes, TransformerShape, load_base, save_base
@@ -144,7 +144,7 @@ def test_all_at_once_and_one_by_one_agree(model: str, tmp_path: Path) -> None:
     architecture = MAKE[model](tmp_path)
     flat, (x, y) = models(architecture), windows(3, 5)
     weights = torch.rand(3, 5, generator=generator(7))
-    at_once, in_turn = (Kernel(architecture, next_token, way) for way in ("vmap", "loop"))
+    at_once, in_turn = (ModelKernel(architecture, next_token, way) for way in ("vmap", "loop"))
     before = {name: each.clone() for name, each in architecture.constants.items()}
     for given in (None, weights):
         first, second = (kernel.gradients(flat, x, y, given) for kernel in (at_once, in_turn))
@@ -164,7 +164,7 @@ def test_losses_and_gradients_are_those_of_torch(model: str, tmp_path: Path) -> 
     assert logits.shape == (5, SHAPE.context, SHAPE.vocabulary)
     loss = functional.cross_entropy(logits.reshape(-1, SHAPE.vocabulary), y[0].reshape(-1))
     (gradient,) = torch.autograd.grad(loss, leaf)
-    kernel = Kernel(architecture, next_token, "loop")
+    kernel = ModelKernel(architecture, next_token, "loop")
     torch.testing.assert_close(kernel.losses(flat, x, y), loss.detach()[None])
     torch.testing.assert_close(kernel.gradients(flat, x, y)[0], gradient)
     torch.testing.assert_close(kernel.losses_of_each(flat, x, y).mean(dim=1), loss.detach()[None])
@@ -179,7 +179,7 @@ def test_perplexity_is_e_to_the_mean_loss_of_a_token() -> None:
     data = only_tests(x[0], y[0], [np.array([0, 2, 4]), np.array([1, 2, 3])]).test
     names = ("perplexity", "loss", "accuracy", "objective")
     found = measure_models(
-        "language", Kernel(architecture, next_token, "vmap"), flat, data, [0, 1], names=names
+        "language", ModelKernel(architecture, next_token, "vmap"), flat, data, [0, 1], names=names
     )
     for client, rows in enumerate(([0, 2, 4], [1, 2, 3])):
         logits = architecture.forward(flat[client], x[0, rows]).reshape(-1, SHAPE.vocabulary)
@@ -194,7 +194,7 @@ def test_an_ensemble_averages_the_probabilities_of_tokens() -> None:
     architecture = whole()
     flat, (x, y) = models(architecture, 2), windows(1, 4)
     data, shares = only_tests(x[0], y[0], [np.arange(4)]).test, torch.tensor([[0.25, 0.75]])
-    kernel = Kernel(architecture, next_token, "vmap")
+    kernel = ModelKernel(architecture, next_token, "vmap")
     found = measure_models("language", kernel, flat[None], data, [0], shares)
     each = [architecture.forward(model, x[0]).softmax(dim=-1) for model in flat]
     mixed = (0.25 * each[0] + 0.75 * each[1]).gather(-1, y[0][..., None])

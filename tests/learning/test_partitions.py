@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import UserError
-from sim.learning.partitions.dealing import Labels, cluster_members, even_sizes
+from sim.learning.partitions.dealing import (
+    Labels,
+    StatedCount,
+    check_enough,
+    check_min_samples,
+    cluster_members,
+    deal_repeatedly,
+    even_sizes,
+)
 from sim.learning.partitions.kinds import PARTITIONS
 from sim.learning.partitions.partition import Partition
 from tests.draws import examples
@@ -403,6 +411,19 @@ def test_what_cannot_be_dealt_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         make(TEN, clients, 0, **options)
+
+
+@pytest.mark.parametrize("problem", [check_enough, check_min_samples, None])
+def test_errors_name_the_key_of_their_kind(problem: Callable[..., None] | None) -> None:
+    """A new kind of partition, whose key has another name."""
+    each = StatedCount("data.partition.per_hospital", 31)
+    with pytest.raises(UserError, match=r"^data\.partition\.per_hospital = 31: "):
+        if problem is check_enough:
+            check_enough(30, 1, each)
+        elif problem is check_min_samples:
+            check_min_samples(each, 1, 30)
+        else:
+            deal_repeatedly(np.arange(30), 2, each)
 
 
 def quantities(alpha: float, clients: int = 5, seed: int = 3, **more: Any) -> list[int]:

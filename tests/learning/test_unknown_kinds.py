@@ -10,7 +10,6 @@ import torch
 
 from sim.core.lives import Life
 from sim.learning.data.text import FourLanguages
-from sim.learning.engine import Optimizer
 from sim.learning.engine.graph.batches import draw_batches, samples_of_batch
 from sim.learning.evaluation import _Evaluation
 from sim.learning.metrics import Metric
@@ -33,7 +32,6 @@ def measured() -> None:
 
 
 CASES: dict[str, Callable[[], object]] = {
-    "optimizer": lambda: Optimizer(NEW),
     "sampling": lambda: draw_batches(ONE, ONE, ONE, steps=1, batch_size=1, sampling=NEW),
     "size of a batch": lambda: samples_of_batch(NEW, 1, 1),
     "what a metric is of": measured,

@@ -83,7 +83,7 @@ class _Hand:
             case TransferStarted():
                 other.transfer_started(self.process, content)
             case TransferCut():
-                other.cut(self.process, content)
+                other.cancel_transfer(self.process, content)
 
 
 def test_a_message_arrives_in_the_other_process_when_the_network_says() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from sim.errors import UserError
-from sim.learning.engine.backends.kernels import Kernel, possible_backends
+from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.objectives import cross_entropy
 from sim.plugins.loader import load_plugin
 from tests.own.test_module_zoo import CLASSES, RATE, Samples, architecture, plain, state
@@ -309,7 +309,7 @@ def test_four_steps_are_torchs(name: str) -> None:
     model = architecture(SAME[name])
     x, y = torch.from_numpy(Samples.train_x), torch.from_numpy(Samples.train_y)
     for backend in possible_backends(model, cross_entropy):
-        kernel, module = Kernel(model, cross_entropy, backend), plain(SAME[name])
+        kernel, module = ModelKernel(model, cross_entropy, backend), plain(SAME[name])
         optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
         flat = state(module, model).repeat(2, 1)
         flat[1] *= 0.9  # another client, which must change nothing

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel, possible_backends
+from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import cross_entropy
 from sim.plugins.loader import Plugin
@@ -580,7 +580,7 @@ def state(module: nn.Module, model: Architecture) -> Tensor:
 def test_three_steps_are_torchs(name: str) -> None:
     model = known(name)
     for backend in possible_backends(model, cross_entropy):
-        kernel = Kernel(model, cross_entropy, backend)
+        kernel = ModelKernel(model, cross_entropy, backend)
         module = plain(CASES[name].make)
         optimizer = torch.optim.SGD([each for each in module.parameters() if each.requires_grad], lr=RATE)
         flat = state(module, model).repeat(2, 1)

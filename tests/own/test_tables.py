@@ -297,7 +297,7 @@ def test_arrays_in_parts(tmp_path: Path) -> None:
     data = arrays(tmp_path, x_train=X, y_train=Y, client_train=who, x_test=-X[:3], y_test=Y[:3], other=who)
     assert np.array_equal(data.train_x, X) and np.array_equal(data.test_x, -X[:3])
     assert data.owners is not None and data.owners.names == ("a", "b") and data.owners.test is None
-    assert data.outputs == 3 and data.held_back == 0
+    assert data.outputs == 3 and data.validation_count == 0
 
 
 def test_arrays_in_one_part(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from sim.errors import UserError
 from sim.files.named_files import files_beside
-from sim.scenario.protocol_lookup import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol, method_files
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import OF_ALL_METHODS, SMALL, changed, write
 
+LISTED = list_protocols()
 OWN = '''
 """A protocol of the user's own."""
 from dataclasses import dataclass
@@ -66,6 +67,28 @@ def refusal(name: str, folder: Path | None = None) -> str:
     with pytest.raises(UserError) as error:
         find(name, folder)
     return str(error.value)
+
+
+def test_each_file_of_a_method_has_its_class() -> None:
+    """A method whose class has another name than its file would not be found."""
+    missing = [str(file) for stem, file in method_files().items() if stem.replace("_", "-") not in LISTED]
+    assert not missing, (
+        f"{', '.join(missing)}: defines no class with the name of the file (MyMethod in my_method.py); "
+        "rename one of them, or move a file that is no method to protocols/shared/"
+    )
+
+
+@pytest.mark.parametrize("place", ["new_one.py", "decentralized/new_one.py", "kept/new_one.py"])
+def test_a_method_is_found_wherever_its_file_is(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('"""New."""\nclass NewOne: ...\n')
+    if file.parent != tmp_path:
+        (file.parent / "__init__.py").write_text('"""Methods."""\n')
+    monkeypatch.setattr("sim.scenario.protocol_lookup._FOLDER", tmp_path)
+    assert method_files() == {"new_one": file}
 
 
 def test_the_list_needs_no_registry() -> None:

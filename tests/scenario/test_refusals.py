@@ -8,12 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
+from sim.scenario.refusals import kinds_of
+from sim.world.latency.kinds import Latency
 from tests.scenario.texts import SMALL, changed, write
 
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
 RATES = 'write a number and one of bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, GB/s, such as "10 Mbit/s"'
 CHURN = '\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{clients}]\n'
-LATENCIES = "constant, uniform, normal, lognormal, pareto, matrix, positions, trace"
+LATENCIES = ", ".join(kinds_of(Latency))
 CUT = "\n[[network.partition]]\n"
 
 
@@ -241,6 +243,14 @@ BAD = {
     "epsilon of sgd": (
         edited("batch_size = 4", "batch_size = 4\nepsilon = 1e-4"),
         "training.epsilon = 0.0001: has no effect: only adam and adamw use it",
+    ),
+    "momentum of adam": (
+        edited("batch_size = 4", 'batch_size = 4\nmomentum = 0.9\noptimizer = "adam"'),
+        'training.momentum = 0.9: does nothing: only sgd uses it, and optimizer is "adam"',
+    ),
+    "nesterov of adamw": (
+        edited("batch_size = 4", 'batch_size = 4\nnesterov = true\noptimizer = "adamw"'),
+        'training.nesterov = true: does nothing: only sgd uses it, and optimizer is "adamw"',
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),

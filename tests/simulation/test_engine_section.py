@@ -14,7 +14,7 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData
 from sim.learning.engine.autotune import Trial, usable_cores
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.workers import Workers
@@ -85,7 +85,9 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, *owners: tuple[type, str]) -> se
 
 @pytest.mark.usefixtures("three_threads")
 def test_one_thread_unless_another_number_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = threads_of(monkeypatch, (Kernel, "descend"), (Kernel, "outputs"), (Architecture, "initial"))
+    seen = threads_of(
+        monkeypatch, (ModelKernel, "descend"), (ModelKernel, "outputs"), (Architecture, "initial")
+    )
     result = run(tmp_path, DIGITS, "run.compare_alone=true")
     assert seen == {1}
     assert load_scenario(result.directory / "scenario.toml").engine.threads == 1
@@ -112,7 +114,7 @@ def test_the_way_is_measured_with_the_threads_that_are_stated(
 @pytest.mark.usefixtures("three_threads")
 def test_measured_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_of, "fastest_threads", lambda steps, device: 2 * len(steps))
-    seen = threads_of(monkeypatch, (Kernel, "outputs"))
+    seen = threads_of(monkeypatch, (ModelKernel, "outputs"))
     result = run(tmp_path, DIGITS, "engine.threads=fastest")
     assert seen == {2}
     assert result.summary["engine"]["threads"] == 2
@@ -164,12 +166,12 @@ def test_float32_is_float32_during_the_run_only(
 ) -> None:
     seen = []
 
-    def descend(self: Kernel, flat: torch.Tensor, *others: torch.Tensor) -> None:
+    def descend(self: ModelKernel, flat: torch.Tensor, *others: torch.Tensor) -> None:
         seen.append(flags())
         if fails:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Kernel, "descend", descend)
+    monkeypatch.setattr(ModelKernel, "descend", descend)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     before = flags()
     if fails:
@@ -207,7 +209,7 @@ def test_what_does_not_fit_ends_the_run(
     def fail(*arguments: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(Kernel, method, fail)
+    monkeypatch.setattr(ModelKernel, method, fail)
     with pytest.raises(UserError, match=f"out of memory on cpu: no room for {what}; use"):
         run(tmp_path, DIGITS)
     assert list((tmp_path / "runs").iterdir()) == []

@@ -1,10 +1,12 @@
 """Sessions drawn and measured: they agree with theory and with the files, and make possible schedules."""
 
+import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.world.churn.processes import Deal, DiurnalChurn, PoissonChurn, SessionsOfAnybody
+from sim.world.churn.processes import (
+    ChurnProcessKind,
+    Deal,
+    DiurnalChurn,
+    PoissonChurn,
+    SessionsOfAnybody,
+    SessionsOfEach,
+)
 from sim.world.churn.schedule import absent_at_start, validate_schedule
 from sim.world.churn.sessions import (
     ExponentialLength,
@@ -44,7 +53,7 @@ def lognormal(median_s: float, sigma: float) -> Distribution:
 
 def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
     process = PoissonChurn(kind="poisson", every=f"{every_s} s", session=length)  # type: ignore[arg-type]
-    return process.sessions(0, 0, until_s, Participants(seed, ()))
+    return list(process.sessions(0, 0, until_s, Participants(seed, ())))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,7 @@ def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
             "amplitude": amplitude,
         }
     )
-    drawn = process.sessions(0, 0, days * period_s, Participants(1, ()))
+    drawn = list(process.sessions(0, 0, days * period_s, Participants(1, ())))
     for quarter in range(4):
         low, high = quarter * math.pi / 2, (quarter + 1) * math.pi / 2
         share = 0.25 + amplitude / (2 * math.pi) * (math.cos(low) - math.cos(high))
@@ -101,9 +110,12 @@ class Given(SessionsOfAnybody):
     """The sessions that it is given, as (start, end)."""
 
     given: tuple[Session, ...]
+    interval: ClassVar = None
 
-    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
-        return list(self.given)
+    def sessions(
+        self, number: int, count: int, until_s: float, participants: Participants
+    ) -> Iterator[Session]:
+        return iter(self.given)
 
 
 def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> Deal:
@@ -126,6 +138,49 @@ def test_whoever_has_been_away_the_longest_comes_next() -> None:
 def test_who_finds_nobody_is_turned_away_and_who_is_not_needed_stays_away() -> None:
     assert deal([(1.0, 5.0), (2.0, 3.0)], (4,), 10.0).turned_away == 1
     assert deal([(1.0, 5.0)], (4, 5, 6), 10.0).unused == [5, 6]
+
+
+class EndlessOfAnybody(SessionsOfAnybody):
+    """Sessions so short that a run has too many."""
+
+    interval: ClassVar = None
+
+    def sessions(
+        self, number: int, count: int, until_s: float, participants: Participants
+    ) -> Iterator[Session]:
+        return ((index * 1e-6, (index + 0.5) * 1e-6) for index in itertools.count())
+
+
+class EndlessOfEach(SessionsOfEach):
+    """The same for each client."""
+
+    interval: ClassVar = None
+
+    def sessions_of_each(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> Iterator[tuple[int, Iterable[Session]]]:
+        sessions = EndlessOfAnybody().sessions(number, len(pool), until_s, participants)
+        return ((client, sessions) for client in pool)
+
+
+@pytest.mark.parametrize("kind", [EndlessOfAnybody, EndlessOfEach])
+def test_endless_sessions_of_a_kind_are_an_error(
+    kind: type[ChurnProcessKind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.world.churn.processes._GENERATED_MAX", 1_000)
+    with pytest.raises(UserError, match=r"^churn_process\.3: generates more than 1,000 sessions; must be"):
+        kind().play(3, (0, 1), 60.0, Participants(0, ()))
+
+
+def test_a_kind_must_state_the_interval_of_its_sessions() -> None:
+    class Forgetful(SessionsOfAnybody):
+        def sessions(
+            self, number: int, count: int, until_s: float, participants: Participants
+        ) -> Iterator[Session]:
+            yield 0.0, 1.0
+
+    with pytest.raises(TypeError, match="interval"):
+        Forgetful()  # type: ignore[abstract]
 
 
 @given(

@@ -34,12 +34,11 @@ class Dataset:
     train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the targets of a
     regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither.
     scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
-    pixels in [0, 1]; None for other data. held_back: number of the training samples, at the end, that are the
-    validation part of the data. owners: owners of the samples, if the data set defines them. inputs: shapes
-    of
-    several inputs, which are concatenated in a sample; None for one input. features: description of the
-    user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and
-    targets y are int64 [n, T].
+    pixels in [0, 1]; None for other data. validation_count: number of the training samples, at the end,
+    that are the validation part of the data. owners: owners of the samples, if the data defines them.
+    inputs: shapes of several inputs, which are concatenated in a sample; None for one input. features:
+    description of the user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose
+    samples x and targets y are int64 [n, T].
     notices: descriptions of data that are surely unintended, one line each.
     """
 
@@ -49,7 +48,7 @@ class Dataset:
     test_y: np.ndarray
     outputs: int
     scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    held_back: int = 0
+    validation_count: int = 0
     owners: Owners | None = None
     inputs: tuple[tuple[int, ...], ...] | None = None
     features: str = ""
@@ -70,8 +69,8 @@ class Dataset:
     @property
     def labels(self) -> Labels:
         """Labels and owners of the samples, for a partition."""
-        train, held_back = np.split(self.train_y, [len(self.train_y) - self.held_back])
-        return Labels(train, self.test_y, self.outputs, held_back, self.owners)
+        train, validation = np.split(self.train_y, [len(self.train_y) - self.validation_count])
+        return Labels(train, self.test_y, self.outputs, validation, self.owners)
 
 
 class DataSection(Settings):
@@ -139,7 +138,7 @@ class LabelledData(DataSection):
                     "defines the validation samples; remove the key"
                 )
             partition = partition.hold_back(self.validation_share, seed)
-        elif dataset.held_back and partition.validation is None:
+        elif dataset.validation_count and partition.validation is None:
             raise UserError(
                 "data.partition: does not distribute the validation part of the data; use iid, natural, or "
                 "your own lists (a file or a function)"

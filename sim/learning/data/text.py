@@ -20,6 +20,7 @@ from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions.dealing import (
     Owners,
+    StatedCount,
     deal,
     even_sizes,
     membership,
@@ -133,14 +134,15 @@ class TextData(DataSection):
         assert owners is not None and owners.test is not None
         sizes = even_sizes(clients, languages)
         of_language = [rows_by_class(whose, languages) for whose in (owners.train, owners.test)]
+        each = None if self.windows is None else StatedCount("data.windows", self.windows)
         train: list[np.ndarray] = []
         tested = [self._tested(*each, seed) for each in zip(of_language[1], self.languages, strict=True)]
         for rows, language, count in zip(of_language[0], self.languages, sizes, strict=True):
-            if self.windows is not None and count * self.windows > len(rows):
+            if each is not None and count * each.number > len(rows):
                 problem = f"{count} clients share {len(rows):,} windows of {language}"
-                raise UserError(f"data.windows = {self.windows}: {problem}; use fewer windows")
+                raise UserError(f"{each.key} = {each.number}: {problem}; use fewer windows")
             mixed = stream(seed, "text", language).permutation(rows)
-            train += deal(mixed, count, self.windows)
+            train += deal(mixed, count, each)
         spoken, families = membership(sizes), list(dict.fromkeys(self.families))
         numbered = [(index, number) for index, own in enumerate(sizes) for number in range(1, own + 1)]
         partition = Partition(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel, possible_backends
+from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
@@ -92,8 +92,8 @@ class Trial:
             return lambda: kernel.gradients(flat, x, y)
         return lambda: kernel.descend(flat, x, y, 0.0)  # with rate 0, repeated steps stay finite
 
-    def _kernel(self, backend: str) -> Kernel:
-        return Kernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
+    def _kernel(self, backend: str) -> ModelKernel:
+        return ModelKernel(self.architecture, self.objective, backend, self.precision, self.micro_batch)
 
 
 def usable_cores() -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.parcels import Packer, Unpacker, computed
@@ -37,7 +37,7 @@ class DeviceWorkers(Workers):
                 return function(*arguments)
             # One stream per device orders all work: rows and memory are reused only after earlier reads. A
             # copy therefore comes after the work that the first device has been given before.
-            kernels: list[Kernel] = []  # usable on any device
+            kernels: list[ModelKernel] = []  # usable on any device
             packer = Packer(self._data, kernels, device=other.device)
             reply = computed(packer.pack((function, arguments)), other, kernels, self._home)
             return Unpacker(reply, rows=packer.rows).load()

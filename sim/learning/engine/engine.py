@@ -12,7 +12,7 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel, choose_backend
+from sim.learning.engine.backends.kernels import ModelKernel, choose_backend
 from sim.learning.engine.execution import EngineStatistics, Execution
 from sim.learning.engine.functions.user_functions import Function, Functions
 from sim.learning.engine.graph.batch_operations import (
@@ -52,8 +52,8 @@ class Engine:
     the same operations; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all nodes
     that are still held. Both work level by level, with one call per group. `backend` is "auto" or one of
     `backends.kernels.BACKENDS`; with `deferred=False` each job is computed when it is submitted. `precision`
-    and `micro_batch`: see `Kernel`. workers: compute parts of a batch at the same time, by default in this
-    thread only; results do not depend on them.
+    and `micro_batch`: see `ModelKernel`. workers: compute parts of a batch at the same time, by default in
+    this thread only; results do not depend on them.
 
     Vectors given to a method must belong to this engine and have the expected width: ValueError otherwise.
     Calls that need too much memory are split into smaller ones; UserError if a single job does not fit. An
@@ -170,16 +170,16 @@ class Engine:
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
-    def kernel(self, architecture: Architecture, objective: Objective) -> Kernel:
+    def kernel(self, architecture: Architecture, objective: Objective) -> ModelKernel:
         """Return the kernel of this pair, which is created once."""
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
             backend = choose_backend(self.backend, architecture, objective, self.device)
-            self._interned[identity] = Kernel(
+            self._interned[identity] = ModelKernel(
                 architecture, objective, backend, self.precision, self.micro_batch
             )
         kernel = self._interned[identity]
-        assert isinstance(kernel, Kernel)
+        assert isinstance(kernel, ModelKernel)
         return kernel
 
     def intern(self, value: Interned) -> Interned:
@@ -187,7 +187,7 @@ class Engine:
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
     def training(
-        self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, weighted: Weighted = None
+        self, kernel: ModelKernel, optimizer: Optimizer, sampler: BatchSampler, weighted: Weighted = None
     ) -> Train:
         """Return the operation that trains on batches of `sampler`."""
         pool = self.pool(kernel.architecture.numel)
@@ -252,7 +252,7 @@ class Engine:
             inputs = (*inputs, self._input(weights, weights.width))
         return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
 
-    def outputs(self, kernel: Kernel, of: Vector, samples: Vector, width: int) -> Vector:
+    def outputs(self, kernel: ModelKernel, of: Vector, samples: Vector, width: int) -> Vector:
         """Return the outputs of the parameters `of` on samples concatenated in a vector, `width` numbers."""
         operation = self.intern(Outputs(kernel, self.pool(samples.width), self.device))
         inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
@@ -373,7 +373,9 @@ class Engine:
     @property
     def backends(self) -> list[str]:
         """Backends of its kernels, in alphabetical order."""
-        return sorted({kernel.backend for kernel in self._interned.values() if isinstance(kernel, Kernel)})
+        return sorted(
+            {kernel.backend for kernel in self._interned.values() if isinstance(kernel, ModelKernel)}
+        )
 
     @property
     def rows_held(self) -> int:

@@ -2,15 +2,121 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OptimizerKind = Literal["sgd", "adam", "adamw"]
 _CLIP_EPSILON = 1e-6  # torch's
 _FUSED_MIN = 1 << 13  # row width from which one kernel per row is faster on a CPU (measured)
+
+
+class UpdateRule(ABC):
+    """Update rule of one kind of optimizer. To add one, write its class here, with `@kind`."""
+
+    uses: tuple[str, ...]
+    """Settings of `Optimizer` that only some kinds use, and this one does."""
+
+    @abstractmethod
+    def slots(self, optimizer: Optimizer) -> int:
+        """Return the number of state vectors of the parameters' width."""
+
+    @abstractmethod
+    def step(
+        self,
+        optimizer: Optimizer,
+        params: Tensor,
+        gradient: Tensor,
+        state: Tensor | None,
+        done: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        """Do what `Optimizer.apply` describes, weight decay included; the gradient is clipped."""
+
+
+RULES: dict[str, UpdateRule] = {}
+"""Update rule of each kind."""
+
+
+def kind(name: str, *, uses: tuple[str, ...]) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
+    """Register a class as the kind `training.optimizer = name`, which uses these settings."""
+
+    def register(rule: type[UpdateRule]) -> type[UpdateRule]:
+        RULES[name] = rule()
+        RULES[name].uses = uses
+        return rule
+
+    return register
+
+
+@kind("sgd", uses=("momentum", "dampening", "nesterov"))
+class SgdRule(UpdateRule):
+    def slots(self, optimizer: Optimizer) -> int:
+        return 1 if optimizer.momentum else 0
+
+    def step(
+        self,
+        optimizer: Optimizer,
+        params: Tensor,
+        gradient: Tensor,
+        state: Tensor | None,
+        done: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        _add_decay(optimizer, params, gradient)
+        if state is not None:
+            # torch starts the velocity at the first gradient; a zero state gives the same.
+            if optimizer.dampening:
+                gradient.mul_(1 - optimizer.dampening * (done > 0).to(gradient.dtype))
+            state.mul_(optimizer.momentum).add_(gradient)
+            gradient = gradient.add_(state, alpha=optimizer.momentum) if optimizer.nesterov else state
+        params.addcmul_(gradient, learning_rate, value=-1.0)
+
+
+@kind("adam", uses=("betas", "epsilon"))
+class AdamRule(UpdateRule):
+    def slots(self, optimizer: Optimizer) -> int:
+        return 2
+
+    def step(
+        self,
+        optimizer: Optimizer,
+        params: Tensor,
+        gradient: Tensor,
+        state: Tensor | None,
+        done: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        _add_decay(optimizer, params, gradient)
+        _adam(optimizer, params, gradient, state, done, learning_rate)
+
+
+@kind("adamw", uses=("betas", "epsilon"))
+class AdamWRule(UpdateRule):
+    def slots(self, optimizer: Optimizer) -> int:
+        return 2
+
+    def step(
+        self,
+        optimizer: Optimizer,
+        params: Tensor,
+        gradient: Tensor,
+        state: Tensor | None,
+        done: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        if optimizer.weight_decay:
+            params.mul_(1 - learning_rate * optimizer.weight_decay)
+        _adam(optimizer, params, gradient, state, done, learning_rate)
+
+
+if TYPE_CHECKING:
+    OptimizerKind = str
+else:
+    OptimizerKind = Literal[tuple(RULES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +142,14 @@ class Optimizer:
     """Number of state vectors of the parameters' width: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", self._slots())
+        object.__setattr__(self, "slots", self._rule.slots(self))
 
-    def _slots(self) -> int:
-        match self.kind:
-            case "sgd":
-                return 1 if self.momentum else 0
-            case "adam" | "adamw":
-                return 2
-            case _:
-                assert_never(self.kind)
+    @property
+    def _rule(self) -> UpdateRule:
+        if self.kind not in RULES:
+            known = ", ".join(RULES)
+            raise ValueError(f"optimizer {self.kind!r}: must be one of {known}, or a new class in {__file__}")
+        return RULES[self.kind]
 
     @property
     def is_plain(self) -> bool:
@@ -63,80 +167,65 @@ class Optimizer:
         if self.clip_norm is not None:
             length = gradient.norm(dim=1, keepdim=True)
             gradient.mul_((self.clip_norm / (length + _CLIP_EPSILON)).clamp(max=1.0))
-        match self.kind:
-            case "sgd":
-                self._decay(params, gradient)
-                self._sgd(params, gradient, state, done, learning_rate)
-            case "adam":
-                self._decay(params, gradient)
-                self._adam(params, gradient, state, done, learning_rate)
-            case "adamw":
-                if self.weight_decay:
-                    params.mul_(1 - learning_rate * self.weight_decay)
-                self._adam(params, gradient, state, done, learning_rate)
-            case _:
-                assert_never(self.kind)
+        self._rule.step(self, params, gradient, state, done, learning_rate)
 
-    def _decay(self, params: Tensor, gradient: Tensor) -> None:
-        """Add weight decay to the gradient."""
-        if self.weight_decay:
-            gradient.add_(params, alpha=self.weight_decay)
 
-    def _sgd(
-        self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
-    ) -> None:
-        if state is not None:
-            # torch starts the velocity at the first gradient; a zero state gives the same.
-            if self.dampening:
-                gradient.mul_(1 - self.dampening * (done > 0).to(gradient.dtype))
-            state.mul_(self.momentum).add_(gradient)
-            gradient = gradient.add_(state, alpha=self.momentum) if self.nesterov else state
-        params.addcmul_(gradient, learning_rate, value=-1.0)
+def _add_decay(optimizer: Optimizer, params: Tensor, gradient: Tensor) -> None:
+    """Add weight decay to the gradient."""
+    if optimizer.weight_decay:
+        gradient.add_(params, alpha=optimizer.weight_decay)
 
-    def _adam(
-        self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
-    ) -> None:
-        assert state is not None
-        width = params.shape[1]
-        mean, square = state[:, :width], state[:, width:]
-        if width >= _FUSED_MIN and params.device.type == "cpu":
-            self._adam_fused(params, gradient, (mean, square), done, learning_rate)
-            return
-        beta1, beta2 = self.betas
-        mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # In float64: float32 represents 1 - 0.999 to five digits only.
-        mean_bias = (1 - beta1 ** (done + 1)).to(params.dtype)
-        square_bias = (1 - beta2 ** (done + 1)).sqrt().to(params.dtype)
-        step = mean / square.sqrt().div_(square_bias).add_(self.epsilon)
-        params.addcmul_(step, learning_rate / mean_bias, value=-1.0)
 
-    def _adam_fused(
-        self,
-        params: Tensor,
-        gradient: Tensor,
-        moments: tuple[Tensor, Tensor],
-        done: Tensor,
-        learning_rate: Tensor,
-    ) -> None:
-        """Compute the step in one pass over a row, not a dozen; the kernel takes one rate per call."""
-        import torch  # only here: this file is read before anything is computed
+def _adam(
+    optimizer: Optimizer,
+    params: Tensor,
+    gradient: Tensor,
+    state: Tensor | None,
+    done: Tensor,
+    learning_rate: Tensor,
+) -> None:
+    assert state is not None
+    width = params.shape[1]
+    mean, square = state[:, :width], state[:, width:]
+    if width >= _FUSED_MIN and params.device.type == "cpu":
+        _adam_fused(optimizer, params, gradient, (mean, square), done, learning_rate)
+        return
+    beta1, beta2 = optimizer.betas
+    mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    # In float64: float32 represents 1 - 0.999 to five digits only.
+    mean_bias = (1 - beta1 ** (done + 1)).to(params.dtype)
+    square_bias = (1 - beta2 ** (done + 1)).sqrt().to(params.dtype)
+    step = mean / square.sqrt().div_(square_bias).add_(optimizer.epsilon)
+    params.addcmul_(step, learning_rate / mean_bias, value=-1.0)
 
-        steps, (beta1, beta2) = (done + 1).to(params.dtype), self.betas
-        for row, (rate,) in enumerate(learning_rate.tolist()):
-            mean, square = [[moment[row]] for moment in moments]
-            torch._fused_adam_(
-                [params[row]],
-                [gradient[row]],
-                mean,
-                square,
-                [],
-                [steps[row]],
-                lr=rate,
-                beta1=beta1,
-                beta2=beta2,
-                weight_decay=0.0,
-                eps=self.epsilon,
-                amsgrad=False,
-                maximize=False,
-            )
+
+def _adam_fused(
+    optimizer: Optimizer,
+    params: Tensor,
+    gradient: Tensor,
+    moments: tuple[Tensor, Tensor],
+    done: Tensor,
+    learning_rate: Tensor,
+) -> None:
+    """Compute the step in one pass over a row, not a dozen; the kernel takes one rate per call."""
+    import torch  # only here: this file is read before anything is computed
+
+    steps, (beta1, beta2) = (done + 1).to(params.dtype), optimizer.betas
+    for row, (rate,) in enumerate(learning_rate.tolist()):
+        mean, square = [[moment[row]] for moment in moments]
+        torch._fused_adam_(
+            [params[row]],
+            [gradient[row]],
+            mean,
+            square,
+            [],
+            [steps[row]],
+            lr=rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=0.0,
+            eps=optimizer.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Rows
@@ -31,9 +31,9 @@ class Parcel(NamedTuple):
     arrays: list[Any]
 
 
-def _kernel(kernel: Kernel) -> tuple[Any, ...]:
+def _kernel(kernel: ModelKernel) -> tuple[Any, ...]:
     given = (kernel.architecture, kernel.objective, kernel.backend, kernel.precision, kernel.micro_batch)
-    return Kernel, given
+    return ModelKernel, given
 
 
 def _sampler(sampler: BatchSampler) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ class Packer(pickle.Pickler):
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
-        Kernel: _kernel,
+        ModelKernel: _kernel,
         BatchSampler: _sampler,
         GraphNode: _node,
     }
@@ -64,7 +64,7 @@ class Packer(pickle.Pickler):
     def __init__(
         self,
         data: ClientData | None = None,
-        kernels: list[Kernel] | None = None,
+        kernels: list[ModelKernel] | None = None,
         rows: Sequence[Rows] = (),
         device: torch.device | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class Packer(pickle.Pickler):
             return "pool", each.width
         if kind is Subset and id(each) in self._subsets:
             return "subset", self._subsets[id(each)]
-        if kind is Kernel and self.kernels is not None:
+        if kind is ModelKernel and self.kernels is not None:
             return "kernel", _index_in(self.kernels, each)
         if kind is HeldRows:
             return "tensor", self._index_of(each, lambda: each[:])
@@ -133,7 +133,7 @@ class Unpacker(pickle.Unpickler):
         self,
         parcel: Parcel,
         engine: Engine | None = None,
-        kernels: Sequence[Kernel] = (),
+        kernels: Sequence[ModelKernel] = (),
         rows: Sequence[Rows] = (),
     ) -> None:
         super().__init__(io.BytesIO(parcel.pickled))
@@ -166,7 +166,7 @@ class Unpacker(pickle.Unpickler):
 
 
 def computed(
-    parcel: Parcel, engine: Engine, kernels: Sequence[Kernel], home: torch.device | None = None
+    parcel: Parcel, engine: Engine, kernels: Sequence[ModelKernel], home: torch.device | None = None
 ) -> Parcel:
     """Return the parcel with the result of a function; the given parcel holds the function and its arguments.
 

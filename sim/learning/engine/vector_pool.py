@@ -117,7 +117,7 @@ class VectorPool:
     def _grow(self, needed: int) -> None:
         rows = self.data.shape[0]
         wanted = max(rows * 5 // 4, needed)
-        if not (self._lengthen(wanted) or self._lengthen(needed)):
+        if not (self._resize_in_place(wanted) or self._resize_in_place(needed)):
             old = self.data
             padded = self._allocate(wanted, needed)
             self._of_width(padded)[:rows] = old
@@ -126,7 +126,7 @@ class VectorPool:
         # New rows go below the free ones on the stack, so that low rows are reused first.
         self._free[:0] = range(self.data.shape[0] - 1, rows - 1, -1)
 
-    def _lengthen(self, rows: int) -> bool:
+    def _resize_in_place(self, rows: int) -> bool:
         """Grow the matrix in place to `rows` rows; False if this is impossible."""
         if self._pages is None:
             return False

@@ -85,7 +85,7 @@ class OwnModel(PluginSection, ModelSection):
         """
         import torch
 
-        from sim.learning.engine.backends.kernels import Kernel
+        from sim.learning.engine.backends.kernels import ModelKernel
         from sim.learning.models.purity import require_pure_calls
         from sim.learning.models.torch_errors import in_words
 
@@ -103,7 +103,7 @@ class OwnModel(PluginSection, ModelSection):
         except FAILURES as error:
             raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error
         way, together = ("loop", "") if architecture.is_recurrent else ("vmap", " for two clients at once")
-        kernel = Kernel(architecture, objective, way)
+        kernel = ModelKernel(architecture, objective, way)
         try:
             first, second = kernel.outputs(flat, x), kernel.outputs(flat, x)
             wanted = (*x.shape[:2], dataset.outputs)

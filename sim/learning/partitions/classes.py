@@ -15,6 +15,7 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,
     Labels,
+    StatedCount,
     check_enough,
     check_min_samples,
     check_nobody_empty,
@@ -64,12 +65,12 @@ class Dirichlet(Sampled):
         if self.class_clusters is not None:
             labels = _as_clusters(labels, self.class_clusters, seed)
         pools = ClassPools(labels, seed)
-        if self.samples_per_client is None:
+        if (each := self.of_each) is None:
             train = _split_classes(pools, clients, seed, self.alpha, self.min_samples)
         else:
-            check_enough(len(labels.train), clients, self.samples_per_client)
+            check_enough(len(labels.train), clients, each)
             train = tuple(
-                _draw_mix(pools, stream(seed, "partition", "mix", i), self.alpha, self.samples_per_client)
+                _draw_mix(pools, stream(seed, "partition", "mix", i), self.alpha, each.number)
                 for i in range(clients)
             )
         by_class = rows_by_class(labels.test, labels.classes)
@@ -105,7 +106,9 @@ def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: 
 def _split_classes(
     pools: ClassPools, clients: int, seed: int, alpha: float, min_samples: int
 ) -> tuple[np.ndarray, ...]:
-    check_min_samples(min_samples, clients, sum(map(len, pools.rows)))
+    check_min_samples(
+        StatedCount("data.partition.min_samples", min_samples), clients, sum(map(len, pools.rows))
+    )
     rng = stream(seed, "partition", "shares")
     class_sizes = np.array([len(rows) for rows in pools.rows])
     for _ in range(_ATTEMPTS_MAX):

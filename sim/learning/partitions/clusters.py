@@ -56,7 +56,7 @@ class PermutedClusters(Clustered):
                 )
             maps = [(np.arange(labels.classes) + shift * k) % labels.classes for k in range(count)]
         return replace(
-            deal_at_random(labels, clients, seed, self.samples_per_client),
+            deal_at_random(labels, clients, seed, self.of_each),
             clusters=cluster_of,
             label_maps=tuple(maps[k] for k in cluster_of),
         )
@@ -105,7 +105,7 @@ class DisjointClusters(Clustered):
         for k, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
             rows = np.concatenate(train_by_class[block.start : block.stop])
             mixed = stream(seed, "partition", "block", k).permutation(rows)
-            train += deal(mixed, size, self.samples_per_client)
+            train += deal(mixed, size, self.of_each)
             test += [np.sort(np.concatenate(test_by_class[block.start : block.stop]))] * size
             # Other classes never reach a client of this cluster; -1 makes errors visible.
             new_label = np.full(labels.classes, -1)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,23 +59,29 @@ def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(labels[order], np.arange(1, classes)))
 
 
-def check_enough(available: int, clients: int, samples_per_client: int) -> None:
+class StatedCount(NamedTuple):
+    """A number of samples for each client, and the key that states it, which errors name."""
+
+    key: str
+    number: int
+
+
+def check_enough(available: int, clients: int, each: StatedCount) -> None:
     """Raise UserError if the `available` samples are too few."""
-    if samples_per_client < 1 or clients * samples_per_client > available:
+    if each.number < 1 or clients * each.number > available:
         most = available // clients
         allowed = f"so the value must be from 1 to {most}" if most else "too few; use fewer clients"
         raise UserError(
-            f"data.partition.samples_per_client = {samples_per_client}: {clients} clients share {available} "
-            f"training samples, {allowed}"
+            f"{each.key} = {each.number}: {clients} clients share {available} training samples, {allowed}"
         )
 
 
-def check_min_samples(min_samples: int, clients: int, available: int) -> None:
+def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
     """Raise UserError if the `available` samples are too few for this many samples per client."""
-    if clients * min_samples > available:
+    if clients * least.number > available:
         raise UserError(
-            f"data.partition.min_samples = {min_samples}: {clients} clients share "
-            f"{available} training samples, too few; use a smaller value or fewer clients"
+            f"{least.key} = {least.number}: {clients} clients share {available} training samples, too few; "
+            "use a smaller value or fewer clients"
         )
 
 
@@ -87,28 +94,28 @@ def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
             )
 
 
-def deal_repeatedly(rows: np.ndarray, clients: int, samples_per_client: int) -> tuple[np.ndarray, ...]:
+def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
     No client has a row twice. Raises UserError if a client would.
     """
-    if samples_per_client > len(rows):
+    if each.number > len(rows):
         raise UserError(
-            f"data.partition.samples_per_client = {samples_per_client}: there are {len(rows)} training "
-            f"samples, and no client may have a sample twice; must be at most {len(rows)}"
+            f"{each.key} = {each.number}: there are {len(rows)} training samples, and no client may have a "
+            f"sample twice; must be at most {len(rows)}"
         )
-    indices = np.arange(clients * samples_per_client).reshape(clients, samples_per_client) % len(rows)
+    indices = np.arange(clients * each.number).reshape(clients, each.number) % len(rows)
     return tuple(np.sort(rows[indices], axis=1))
 
 
-def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tuple[np.ndarray, ...]:
+def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
-    if samples_per_client is None:
+    if each is None:
         parts = np.array_split(rows, clients)
         check_nobody_empty(parts)
     else:
-        check_enough(len(rows), clients, samples_per_client)
-        parts = [rows[i * samples_per_client : (i + 1) * samples_per_client] for i in range(clients)]
+        check_enough(len(rows), clients, each)
+        parts = [rows[i * each.number : (i + 1) * each.number] for i in range(clients)]
     return tuple(np.sort(part) for part in parts)
 
 

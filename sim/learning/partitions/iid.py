@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from actors.settings.base import SettingError
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import Labels, deal, deal_repeatedly
+from sim.learning.partitions.dealing import Labels, StatedCount, deal, deal_repeatedly
 from sim.learning.partitions.partition import Partition, Sampled
 
 
@@ -36,18 +36,18 @@ class Iid(Sampled):
         With `repeat`, the shuffled samples are dealt from the front again after all of them have been dealt.
         """
         if not self.repeat:
-            return deal_at_random(labels, clients, seed, self.samples_per_client)
-        assert self.samples_per_client is not None
-        train = deal_repeatedly(_shuffled(labels, seed), clients, self.samples_per_client)
+            return deal_at_random(labels, clients, seed, self.of_each)
+        assert self.of_each is not None
+        train = deal_repeatedly(_shuffled(labels, seed), clients, self.of_each)
         return _tested_on_everything(labels, seed, train)
 
 
-def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
+def deal_at_random(labels: Labels, clients: int, seed: int, each: StatedCount | None) -> Partition:
     """Deal the shuffled training samples, and the validation part of the data, if any.
 
     Every client is tested on all test samples.
     """
-    return _tested_on_everything(labels, seed, deal(_shuffled(labels, seed), clients, samples_per_client))
+    return _tested_on_everything(labels, seed, deal(_shuffled(labels, seed), clients, each))
 
 
 def _shuffled(labels: Labels, seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from actors.settings.base import SettingError, Settings, exactly_one
 from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import Labels, even_sizes
+from sim.learning.partitions.dealing import Labels, StatedCount, even_sizes
 from sim.members import cluster_misfits
 
 
@@ -94,6 +94,12 @@ class Sampled(PartitionSection):
 
     samples_per_client: Count | None = None
     """Number of training samples of each client. By default all samples are dealt."""
+
+    @property
+    def of_each(self) -> StatedCount | None:
+        """The stated number of samples, with its key; None to deal all."""
+        each = self.samples_per_client
+        return None if each is None else StatedCount("data.partition.samples_per_client", each)
 
 
 class Clustered(Sampled):

@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 
 from actors.settings.quantities import Count, Within
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import Labels, check_min_samples
+from sim.learning.partitions.dealing import Labels, StatedCount, check_min_samples
 from sim.learning.partitions.iid import deal_at_random
 from sim.learning.partitions.partition import Partition, PartitionSection
 
@@ -31,7 +31,9 @@ class QuantitySkew(PartitionSection):
         This is the quantity skew of Li et al. (2022), who redraw shares until each client has `min_samples`.
         Clients are tested on all test samples.
         """
-        check_min_samples(self.min_samples, clients, len(labels.train))
+        check_min_samples(
+            StatedCount("data.partition.min_samples", self.min_samples), clients, len(labels.train)
+        )
         shares = stream(seed, "partition", "quantities").dirichlet(np.full(clients, self.alpha))
         others = len(labels.train) - clients * self.min_samples
         ends = np.rint(np.cumsum(shares) * others).astype(int) + self.min_samples * np.arange(1, clients + 1)

@@ -12,21 +12,35 @@ import polars as pl
 import pyarrow as pa
 
 from sim.files.input_file import InputFile
-from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA
-from sim.results.trace import EVENTS_SCHEMA
+from sim.results.metrics import COALITIONS_COLUMNS, GRAPH_COLUMNS, METRICS_COLUMNS
+from sim.results.trace import EVENTS_COLUMNS
 
-INTERVALS_SCHEMA = pa.schema(
-    [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
-)
-TABLES = {
-    "metrics": METRICS_SCHEMA,
-    "graph": GRAPH_SCHEMA,
-    "events": EVENTS_SCHEMA,
-    "intervals": INTERVALS_SCHEMA,
+COLUMNS = {
+    "metrics": METRICS_COLUMNS,
+    "graph": GRAPH_COLUMNS,
+    "events": EVENTS_COLUMNS,
+    "intervals": (
+        ("actor", pa.string(), "the client"),
+        ("start", pa.float64(), "virtual seconds"),
+        ("end", pa.float64(), "virtual seconds"),
+        ("state", pa.string(), "state of the client's device: `busy` or `down`"),
+    ),
+    "coalitions": COALITIONS_COLUMNS,
+    "parent": (
+        ("time", pa.float64(), "virtual seconds, of an evaluation later than the fork"),
+        ("actor", pa.string(), "a client of the parent run"),
+        ("name", pa.string(), "the metric by which clients are judged: `accuracy`, `distance`, `loss`"),
+        ("value", pa.float64(), "the value in the parent run"),
+    ),
 }
-SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
+"""Columns of each table: name, type and meaning."""
+_SCHEMAS = {
+    table: pa.schema([(name, kind) for name, kind, _ in columns]) for table, columns in COLUMNS.items()
+}
+SPECIAL_TABLES = {table: _SCHEMAS[table] for table in ("coalitions", "parent")}
 """Tables that only some runs have."""
-_SCHEMAS = TABLES | SPECIAL_TABLES
+TABLES = {table: schema for table, schema in _SCHEMAS.items() if table not in SPECIAL_TABLES}
+INTERVALS_SCHEMA = TABLES["intervals"]
 # Columns of the first release; later ones are optional, since earlier results lack them.
 _NEEDED: Mapping[str, Sequence[str]] = {
     "metrics": ("time", "actor", "name", "value"),

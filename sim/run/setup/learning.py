@@ -13,7 +13,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data.dataset import Dataset
 from sim.learning.engine import ClientData
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.metrics import unfit
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
@@ -81,7 +81,7 @@ def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[Lear
         who = client_name(number) if number < len(each) else f"server {number - len(each)}"
         about = f"{who} trains on one sample at a time (it owns {len(rows)})"
         try:
-            Kernel(architecture, learning.objective, "vmap").gradients(start, x, y)
+            ModelKernel(architecture, learning.objective, "vmap").gradients(start, x, y)
         except UserError as error:
             raise UserError(f"{error.problem}; {about}") from None
         except FAILURES as error:

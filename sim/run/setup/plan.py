@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from actors.settings.base import SettingError
@@ -176,16 +176,8 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
-    optimizer = Optimizer(
-        training.optimizer,
-        training.momentum,
-        training.dampening,
-        training.nesterov,
-        training.weight_decay,
-        training.betas,
-        training.epsilon,
-        training.clip_norm,
-    )
+    keys = [each.name for each in fields(Optimizer) if each.init and each.name != "kind"]
+    optimizer = Optimizer(training.optimizer, **{key: getattr(training, key) for key in keys})
     views = 1 if objective is None else objective.views
     kinds = {
         model.key: Workload(model, optimizer.slots, training.batch_size, training.sampling, views)

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from actors.settings.base import SettingError, Settings, idle
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
 from sim.learning.engine.graph.batches import Sampling
-from sim.learning.engine.optimizers import OptimizerKind
+from sim.learning.engine.optimizers import RULES, OptimizerKind
 from sim.learning.schedules import RateSchedule
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
@@ -83,13 +83,17 @@ class Training(Settings):
 
     @model_validator(mode="after")
     def _fits_optimizer(self) -> "Training":
-        if self.momentum and self.optimizer != "sgd":
-            raise SettingError("momentum", self.momentum, f'needs optimizer = "sgd", not "{self.optimizer}"')
+        users: dict[str, list[str]] = {}
+        for kind, rule in RULES.items():
+            for key in rule.uses:
+                users.setdefault(key, []).append(kind)
+        for key, kinds in users.items():
+            if self.optimizer not in kinds:
+                only = f"only {' and '.join(kinds)} use{'s' * (len(kinds) == 1)} it"
+                idle(self, f'{only}, and optimizer is "{self.optimizer}"', key)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
         if self.dampening and (self.nesterov or not self.momentum):
             problem = "needs momentum > 0, and must be 0 for nesterov = true"
             raise SettingError("dampening", self.dampening, problem)
-        if self.optimizer not in ("adam", "adamw"):
-            idle(self, f'only adam and adamw use it, and optimizer is "{self.optimizer}"', "betas", "epsilon")
         return self

@@ -20,6 +20,7 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.base import Settings, default
 from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
+from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.named_files import BesideFile
 from sim.kernel.random import RandomStream, stream
@@ -29,7 +30,8 @@ from sim.world.churn.sessions import Session, SessionLength, sessions_of_clients
 from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin
 
-_SESSIONS_MAX = 100_000  # of one client
+_SESSIONS_MAX = 100_000  # of one client, from the user's function
+_GENERATED_MAX = 2_000_000  # sessions of a process, or of one client; an invalid kind must not hang
 
 Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
@@ -47,7 +49,7 @@ class Deal:
 
 
 class ChurnProcessKind(Settings):
-    """Keys of all processes."""
+    """Keys of all processes. A kind derives from `SessionsOfAnybody` or `SessionsOfEach`."""
 
     clients: ClientList | None = None
     """Pool of clients that join and depart; by default all. No other churn event may name them."""
@@ -60,6 +62,15 @@ class ChurnProcessKind(Settings):
     """Time between two backups, for stale."""
     until: PositiveDuration | None = None
     """End of the process; by default the end of the run."""
+
+    @property
+    @abstractmethod
+    def interval(self) -> tuple[str, float] | None:
+        """Key and value of the mean time in seconds between two generated sessions.
+
+        None for a kind that does not generate sessions: they are measured, or listed. The reader of a
+        scenario rejects an interval with which too many clients would arrive.
+        """
 
     @abstractmethod
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
@@ -80,8 +91,10 @@ class SessionsOfAnybody(ChurnProcessKind):
     """Process that generates sessions and assigns them to the clients of the pool."""
 
     @abstractmethod
-    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
-        """Return the sessions of process `number` for a pool of `count` clients, by start. UserError."""
+    def sessions(
+        self, number: int, count: int, until_s: float, participants: Participants
+    ) -> Iterator[Session]:
+        """Yield the sessions of process `number` for a pool of `count` clients, by start. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         """Assign each session to the client that has been away the longest.
@@ -93,7 +106,7 @@ class SessionsOfAnybody(ChurnProcessKind):
         up: list[tuple[float, int]] = []  # (end, client)
         events: list[ChurnEvent] = []
         turned_away = 0
-        for start_s, end_s in self.sessions(number, len(pool), until_s, participants):
+        for start_s, end_s in _limited(number, self.sessions(number, len(pool), until_s, participants)):
             if start_s >= until_s:
                 break
             if end_s <= start_s:
@@ -114,21 +127,32 @@ class SessionsOfEach(ChurnProcessKind):
     """Process that states the sessions of each client of the pool."""
 
     @abstractmethod
-    def _sessions(
+    def sessions_of_each(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
-    ) -> dict[int, list[Session]]:
-        """Return the sessions of each client in process `number`, in order. UserError."""
+    ) -> Iterator[tuple[int, Iterable[Session]]]:
+        """Yield each client of the pool with its sessions in process `number`, in order. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         events: list[ChurnEvent] = []
         unused = []
-        for client, found in self._sessions(number, pool, until_s, participants).items():
-            own = [session for session in found if session[0] < until_s]
+        for client, found in self.sessions_of_each(number, pool, until_s, participants):
+            own = [*takewhile(lambda session: session[0] < until_s, _limited(number, found))]
             for index, session in enumerate(own):
                 events += self._events(client, session, until_s, again=index > 0)
             if not own:
                 unused.append(client)
         return Deal(sorted(events, key=lambda event: event.time_s), unused)
+
+
+def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
+    """Yield the sessions of process `number`. Raises UserError if they are too many to keep in memory."""
+    for count, session in enumerate(sessions):
+        if count == _GENERATED_MAX:
+            raise UserError(
+                f"churn_process.{number}: generates more than {_GENERATED_MAX:,} sessions; must be fewer: "
+                "state a longer time between sessions, or an earlier end (until)"
+            )
+        yield session
 
 
 class PoissonChurn(SessionsOfAnybody):
@@ -148,25 +172,30 @@ class PoissonChurn(SessionsOfAnybody):
     """Share of the pool that is up at the start; each of these clients starts a session at 0. If session
     lengths are not exponential, the population takes a few sessions to settle."""
 
-    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
+    @property
+    def interval(self) -> tuple[str, float]:
+        return "every", self.every
+
+    def sessions(
+        self, number: int, count: int, until_s: float, participants: Participants
+    ) -> Iterator[Session]:
         seed = participants.seed
         first = RandomStream(seed, "churn", number, "first sessions")
-        # Whole sessions: each of these clients starts a session at 0.
-        present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * count))]
+        for _ in range(round(self.up_at_start * count)):
+            yield 0.0, self.session.sample(first)  # a whole session
         # By thinning (Lewis and Shedler 1979): candidates arrive at the highest rate. Each is accepted with
         # the ratio of the rate at its time to the highest rate.
         arrivals = RandomStream(seed, "churn", number, "arrivals")
         lengths = RandomStream(seed, "churn", number, "sessions")
-        sessions: list[Session] = []
         now_s = 0.0
         while True:
             now_s += arrivals.exponential() * self.every / self.rate_factor_max
             if now_s >= until_s:
-                return [*present, *sessions]
+                return
             accepted = arrivals.uniform() * self.rate_factor_max < self.rate_factor(now_s)
             length_s = self.session.sample(lengths)  # drawn even if rejected: depends on the time only
             if accepted:
-                sessions.append((now_s, now_s + length_s))
+                yield now_s, now_s + length_s
 
     def rate_factor(self, time_s: float) -> float:
         """Return the rate of arrivals at a time, relative to the mean rate."""
@@ -212,10 +241,16 @@ class TraceChurn(SessionsOfAnybody):
     speedup: Speedup = 1.0
     """Speedup of the trace over real time: with 60, an hour of the trace takes a minute."""
 
-    def sessions(self, number: int, count: int, until_s: float, participants: Participants) -> list[Session]:
+    @property
+    def interval(self) -> None:
+        return None
+
+    def sessions(
+        self, number: int, count: int, until_s: float, participants: Participants
+    ) -> Iterator[Session]:
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
         measured = spot_sessions(self.source, key, participants.data_folder)
-        return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
+        return ((start_s / faster, end_s / faster) for start_s, end_s in measured)
 
 
 class TableChurn(SessionsOfEach):
@@ -231,15 +266,17 @@ class TableChurn(SessionsOfEach):
     """Speedup of the table: with 60, an hour of the table takes a minute; with 1000, the times in the table
     are milliseconds."""
 
-    def _sessions(
+    @property
+    def interval(self) -> None:
+        return None
+
+    def sessions_of_each(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
-    ) -> dict[int, list[Session]]:
+    ) -> Iterator[tuple[int, Iterable[Session]]]:
         file, faster = InputFile(f"churn_process.{number}.file", Path(self.file)), self.speedup
         found = sessions_of_clients(file, pool, until_s * faster)
-        return {
-            client: [(start_s / faster, end_s / faster) for start_s, end_s in rows]
-            for client, rows in found.items()
-        }
+        for client, rows in found.items():
+            yield client, [(start_s / faster, end_s / faster) for start_s, end_s in rows]
 
 
 class OwnChurn(WorldPlugin, SessionsOfEach):
@@ -254,10 +291,15 @@ class OwnChurn(WorldPlugin, SessionsOfEach):
 
     provided = ("rng", "shared_rng", "client", "clients", "until")
 
-    def _sessions(
+    @property
+    def interval(self) -> None:
+        return None  # the number of sessions that the function may return is limited
+
+    def sessions_of_each(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
-    ) -> dict[int, list[Session]]:
-        return {client: self._of_one(number, client, until_s, participants) for client in pool}
+    ) -> Iterator[tuple[int, Iterable[Session]]]:
+        for client in pool:
+            yield client, self._of_one(number, client, until_s, participants)
 
     def _of_one(self, number: int, client: int, until_s: float, participants: Participants) -> list[Session]:
         """Return a client's sessions that start before `until_s`."""

@@ -23,7 +23,7 @@ from sim.learning.objectives import Objective
 BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
 
 Computed = Literal["training_gradients", "losses", "outputs"]
-"""Result of a `Kernel` for a batch."""
+"""Result of a `ModelKernel` for a batch."""
 
 
 def possible_backends(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def choose_backend(
     return "loop" if in_loop else "vmap"
 
 
-class Kernel:
+class ModelKernel:
     """One architecture and objective, computed by one `backend`; arguments as in `Backend`.
 
     All inputs and outputs are float32; `precision` is one of `PRECISIONS`, the precision of products in

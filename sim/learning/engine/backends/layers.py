@@ -148,10 +148,10 @@ def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
         if layers is None:
             return None
         chains.append(Chain(source, output, layers))
-    return tuple(chains) if _are_all(architecture, chains) else None
+    return tuple(chains) if _cover_parameters(architecture, chains) else None
 
 
-def _are_all(architecture: Architecture, chains: Sequence[Chain]) -> bool:
+def _cover_parameters(architecture: Architecture, chains: Sequence[Chain]) -> bool:
     """Return True if the layers contain all parameters once, except a decoupled model's direct ones."""
     layers = [layer for chain in chains for layer in chain.layers]
     untrained = [name for layer in layers if isinstance(layer, Norm) for name in layer.statistics]

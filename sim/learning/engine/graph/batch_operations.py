@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.backends.kernels import Computed, Kernel
+from sim.learning.engine.backends.kernels import Computed, ModelKernel
 from sim.learning.engine.graph.drawing import draw
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Weighted, gather_inputs, model_of, stacked
@@ -27,7 +27,7 @@ class BatchOperation(Operation):
 
     is_job = True
     computed: ClassVar[Computed] = "losses"
-    kernel: Kernel
+    kernel: ModelKernel
     sampler: BatchSampler
     weighted: Weighted = None
 
@@ -118,7 +118,7 @@ class ClassMeans(Operation):
     """
 
     is_job = True
-    kernel: Kernel
+    kernel: ModelKernel
     subset: Subset
     classes: int
     features: int
@@ -157,7 +157,7 @@ class Outputs(Operation):
     """
 
     is_job = True
-    kernel: Kernel
+    kernel: ModelKernel
     given: VectorPool
     device: torch.device
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.drawing import draw, undraw
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
 from sim.learning.engine.graph.rates import Rates
@@ -155,7 +155,7 @@ class Train(Operation):
     """
 
     is_job = True
-    kernel: Kernel
+    kernel: ModelKernel
     optimizer: Optimizer
     sampler: BatchSampler
     pool: VectorPool
@@ -333,7 +333,7 @@ def _first(values: T, count: int) -> T:
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
-def model_of(kernel: Kernel, sampler: BatchSampler) -> str:
+def model_of(kernel: ModelKernel, sampler: BatchSampler) -> str:
     architecture = kernel.architecture
     return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
 

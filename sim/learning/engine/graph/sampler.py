@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
-from sim.learning.engine.backends.kernels import Computed, Kernel
+from sim.learning.engine.backends.kernels import Computed, ModelKernel
 from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, everything
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
@@ -156,7 +156,7 @@ class BatchSampler:
         positions = np.array(batches.positions[: len(weights), step])  # a copy, as torch needs ownership
         return weights.gather(1, index_tensor(positions, weights.device))
 
-    def rows_at_once(self, kernel: Kernel, of: Computed = "training_gradients") -> int:
+    def rows_at_once(self, kernel: ModelKernel, of: Computed = "training_gradients") -> int:
         """Return the number of clients whose batches one call should compute.
 
         Their samples and parameters fit; on a CPU also the kept values of their forward passes, on a GPU all
