@@ -176,7 +176,7 @@ def sweep(
     device, scenario = device_of(device), path_of(scenario, "scenario")
     quiet, full = flag_of(quiet, "quiet"), flag_of(full, "full")
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
-    at_once = jobs_of(jobs) or default_jobs(planned, device)
+    at_once = jobs_of(jobs) or default_jobs(planned.threads, device)
     how = CellOptions(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
     execute = in_processes(at_once)
     with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:

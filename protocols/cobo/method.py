@@ -9,6 +9,7 @@ from protocols.cobo.settings import CoBoSettings, pair_probability
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_uniform
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import Choice, Range, SearchSpace
 from protocols.framework.vectors import Scalar
 
 
@@ -16,6 +17,14 @@ class CoBo(Client):
     """Client of CoBo in rounds; `CoBoAsynchronous` is the form without rounds."""
 
     Settings = CoBoSettings
+    search_space = SearchSpace(
+        "rho 0.05 and gamma 0.01 of the authors' README, with a decade on each side",
+        {
+            "rho": Range(0.005, 0.5, log=True),
+            "gamma": Range(0.001, 0.3, log=True),
+            "local_steps": Choice((1, 2, 5, 10)),
+        },
+    )
     settings: CoBoSettings
     collected = (RoundModel, RoundGradient)
     two_way = True

@@ -37,6 +37,7 @@ from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.averaging import Exchange, PairAveraging, neighbour_mean, neighbour_weights
 
@@ -151,6 +152,13 @@ class CGAInPairs(CrossGradients):
 class CGA(CrossGradients):
     """CGA in rounds: algorithm 1."""
 
+    search_space = SearchSpace(
+        "the paper's text was not available; momentum up to the usual 0.9",
+        {
+            "momentum": Range(0.0, 0.9),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     asynchronous = CGAInPairs
 
     def setup(self) -> None:

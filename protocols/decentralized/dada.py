@@ -43,6 +43,7 @@ from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, 
 from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.silence import PatienceSettings, Silence
 
@@ -146,6 +147,15 @@ class Dada(Client):
     """Client of Dada: a personal model and a learned graph, without rounds."""
 
     Settings = DadaSettings
+    search_space = SearchSpace(
+        "the paper's text was not available; two decades around coterie's defaults",
+        {
+            "mu_1": Range(0.01, 10.0, log=True),
+            "mu_2": Range(0.01, 10.0, log=True),
+            "graph_peers": Choice((2, 5, 10)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: DadaSettings
     weights_are_shares = True
     asking = False

@@ -28,6 +28,7 @@ from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
 
@@ -67,6 +68,12 @@ class DPSGD(Client):
     """D-PSGD in rounds."""
 
     Settings = DPSGDSettings
+    search_space = SearchSpace(
+        "one step in the paper, more as in local SGD",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: DPSGDSettings
     collected = (RoundModel,)
     two_way = True

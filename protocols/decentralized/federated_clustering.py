@@ -26,6 +26,7 @@ from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
 from protocols.framework.vectors import Scalar, Vector
 
 
@@ -71,6 +72,13 @@ class FederatedClustering(Client):
     """Client that collects gradients at its model from all others, and uses gradients similar to its own."""
 
     Settings = FederatedClusteringSettings
+    search_space = SearchSpace(
+        "numbers of clusters of the scenarios in this repository",
+        {
+            "clusters": Choice((2, 3, 4, 5)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: FederatedClusteringSettings
     collected = (RoundModel, ReturnedGradient)
     two_way = True

@@ -23,6 +23,7 @@ from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
 from protocols.framework.vectors import Vector, mix
 
 
@@ -37,6 +38,14 @@ class AgedModel:
 
 class Gossip(Client):
     """Client that pushes, merges and trains (always asynchronous)."""
+
+    search_space = SearchSpace(
+        "both merges of the papers, and the local work",
+        {
+            "merge": Choice(("average", "age")),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
 
     class Settings(ProtocolSettings):
         """Push the model to random peers; the receiver merges both models and trains."""

@@ -3,10 +3,15 @@
 from actors.settings.quantities import Count
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.search_space import SearchSpace
 
 
 class Local(Client):
     """Client that trains alone: x_i <- x_i - eta g_i(x_i)."""
+
+    search_space = SearchSpace(
+        "only the learning rate",
+    )
 
     class Settings(ProtocolSettings):
         """Train alone."""

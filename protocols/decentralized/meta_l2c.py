@@ -39,6 +39,7 @@ from protocols.framework.mathematics import shared_rng
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.silence import PatienceSettings
 
@@ -267,6 +268,14 @@ class MetaL2CAsynchronous(WeighedUpdates):
 class MetaL2C(WeighedUpdates):
     """Client of meta-L2C in rounds."""
 
+    search_space = SearchSpace(
+        "the paper's text was not available; a decade on each side of coterie's defaults",
+        {
+            "temperature": Range(0.1, 10.0, log=True),
+            "encoder_rate": Range(0.03, 3.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     collected = (RoundModel,)
     asynchronous = MetaL2CAsynchronous
 

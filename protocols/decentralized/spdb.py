@@ -31,6 +31,7 @@ from protocols.framework.client import Client
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.averaging import neighbour_mean
 from protocols.shared.silence import PatienceSettings
@@ -61,6 +62,14 @@ class SPDB(Client):
     """Client that shares its backbone with its neighbors."""
 
     Settings = SPDBSettings
+    search_space = SearchSpace(
+        "the paper's text was not available; around coterie's defaults",
+        {
+            "head_steps": Choice((1, 2, 5)),
+            "dual_rate": Range(0.05, 1.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: SPDBSettings
     collected = (RoundModel,)
     parts: ClassVar[tuple[str, ...] | None] = ()

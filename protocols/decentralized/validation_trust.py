@@ -35,6 +35,7 @@ from protocols.framework.requirements import (
     two_way_links,
 )
 from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
 from protocols.framework.vectors import mix
 from protocols.shared.judging import losses_of
 
@@ -74,6 +75,13 @@ class ValidationTrust(Client):
     """Client that weights models by their losses on its held-back samples."""
 
     Settings = ValidationTrustSettings
+    search_space = SearchSpace(
+        "only the start of the mixing and the local work",
+        {
+            "warm_up": Choice((0, 10, 50)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: ValidationTrustSettings
     collected = (RoundModel,)
     two_way = True

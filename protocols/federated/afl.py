@@ -23,6 +23,7 @@ from typing import Any, Literal
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings
 
@@ -80,6 +81,13 @@ class AFL(RoundClient):
     """Client that reports its loss, and takes a step."""
 
     Settings = AFLSettings  # type: ignore[assignment]
+    search_space = SearchSpace(
+        "the paper's text was not available; a decade on each side of coterie's default",
+        {
+            "ascent_rate": Range(0.01, 1.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: AFLSettings
     server = AFLServer
     average: Vector | None = None

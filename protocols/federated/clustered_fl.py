@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from actors.settings.quantities import Count, Weight
+from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Assignment,
@@ -168,4 +169,13 @@ class ClusteredFL(RoundClient):
     """Client of clustered federated learning, which works like a client of federated averaging."""
 
     Settings = ClusteredFLSettings
+    search_space = SearchSpace(
+        "the paper sets the two norms for each experiment; a decade around coterie's defaults",
+        {
+            "stationary": Range(0.05, 2.0, log=True),
+            "progress": Range(0.02, 1.0, log=True),
+            "smallest": Choice((1, 2, 3)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = ClusteredFLServer

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, Weight
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient, RoundSettings
 
@@ -36,6 +37,13 @@ class Ditto(RoundClient):
     """Client of federated averaging that also has a personal model."""
 
     Settings = DittoSettings
+    search_space = SearchSpace(
+        "Li et al. (2021) use strengths up to 2; two decades below it",
+        {
+            "strength": Range(0.01, 2.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: DittoSettings
     shared: Vector | None = None
     """Last global model that the client received."""

@@ -16,6 +16,7 @@ global model that it received.
 """
 
 from actors.settings.quantities import Weight
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings
 
@@ -33,6 +34,12 @@ class FedAvg(RoundClient):
     """Client of federated averaging: a `RoundClient` with an optional proximal term."""
 
     Settings = FedAvgSettings
+    search_space = SearchSpace(
+        "McMahan et al. (2017) vary the local work, table 2; mu stays 0, as other values are FedProx",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: FedAvgSettings
     server = RoundServer
 

@@ -13,6 +13,7 @@ evaluated by its last trained model, that of the last round in which it was samp
 from collections.abc import Mapping
 from typing import Any
 
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 
@@ -20,6 +21,12 @@ from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClien
 class FedAvgPlus(RoundClient):
     """Client of federated averaging that keeps a personal model."""
 
+    search_space = SearchSpace(
+        "as federated averaging",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     shared: Vector | None = None
     """Last global model that the client received."""
 

@@ -48,6 +48,7 @@ from actors.message import PeerUnavailable, RemoteError
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.mathematics import shared_rng
 from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import (
     Contribution,
@@ -228,6 +229,13 @@ class FLT(RoundClient):
     """Client that describes its samples by centroids, and then trains its cluster's model."""
 
     Settings = FLTSettings
+    search_space = SearchSpace(
+        "numbers of clusters of the scenarios in this repository",
+        {
+            "clusters": Choice((2, 3, 4, 5)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: FLTSettings
     server = FLTServer
     members: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.judging import losses_of
 from protocols.shared.server_rounds import RoundClient
@@ -63,6 +64,13 @@ class IFCA(RoundClient):
     """Client that finds its cluster by its losses."""
 
     Settings = IFCASettings
+    search_space = SearchSpace(
+        "numbers of clusters of the scenarios in this repository",
+        {
+            "models": Choice((2, 3, 4, 5)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = IFCAServer
     cluster = 0
     """Number of the model that fits the client's data best."""

@@ -6,12 +6,20 @@ It is the upper reference of CoBo's tables ("Oracle"): one server for each true 
 from collections.abc import Sequence
 
 from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.framework.server import ServerPlan
 from protocols.shared.server_rounds import RoundClient, RoundServer
 
 
 class Oracle(RoundClient):
     """Client of the server of its true cluster."""
+
+    search_space = SearchSpace(
+        "as federated averaging",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
 
     @classmethod
     def servers(

@@ -29,6 +29,7 @@ from typing import Any, Literal
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
 
@@ -61,6 +62,14 @@ class PerFedAvg(RoundClient):
     """Client that trains the common model to be good after one further step."""
 
     Settings = PerFedAvgSettings
+    search_space = SearchSpace(
+        "the paper's text was not available; from a tenth of coterie's default to the rates of plain SGD",
+        {
+            "adaptation_rate": Range(0.001, 0.5, log=True),
+            "personal_steps": Choice((1, 5, 20)),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: PerFedAvgSettings
     server = PerFedAvgServer
     personal: Vector | None = None

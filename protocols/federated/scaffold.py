@@ -17,6 +17,7 @@ from typing import Any
 
 from actors.settings.quantities import PositiveWeight
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
@@ -67,6 +68,13 @@ class Scaffold(RoundClient):
     """Client with a control variate."""
 
     Settings = ScaffoldSettings
+    search_space = SearchSpace(
+        "Karimireddy et al. (2020) use a server rate of 1; a decade below it",
+        {
+            "server_rate": Range(0.1, 2.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     settings: ScaffoldSettings
     server = ScaffoldServer
 

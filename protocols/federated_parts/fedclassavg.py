@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from actors.settings.quantities import PositiveWeight, Weight
 from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.local_losses import ContrastiveClassifier
@@ -41,6 +42,14 @@ class FedClassAvg(RoundClient):
     """Client that shares its head and is pulled towards the average."""
 
     Settings = FedClassAvgSettings
+    search_space = SearchSpace(
+        "rho of the paper, 0.1, with a decade on each side; temperatures up to MAPL's 100",
+        {
+            "rho": Range(0.01, 1.0, log=True),
+            "temperature": Range(1.0, 100.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = AveragedPartServer
     parts = ("head_anchor",)
     heterogeneous = True

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.server_rounds import RoundClient
 
@@ -31,6 +32,12 @@ class FedPer(RoundClient):
     """Client that shares its backbone."""
 
     Settings = FedPerSettings
+    search_space = SearchSpace(
+        "only the local work",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = AveragedPartServer
     parts = ()
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from actors.settings.quantities import Weight
 from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
@@ -90,6 +91,13 @@ class FedProto(RoundClient):
     """Client that shares the mean features of its classes."""
 
     Settings = FedProtoSettings
+    search_space = SearchSpace(
+        "strength of the paper, 1, with a decade on each side",
+        {
+            "strength": Range(0.1, 10.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = FedProtoServer
     parts = ("class_means",)
     heterogeneous = True

@@ -20,6 +20,7 @@ evaluations.
 
 from typing import Any
 
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.server_rounds import RoundClient
 
@@ -32,6 +33,12 @@ class FedSim(RoundClient):
     """Client that shares its head."""
 
     Settings = FedSimSettings
+    search_space = SearchSpace(
+        "only the local work",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     server = AveragedPartServer
     parts = ()
     heterogeneous = True

@@ -16,6 +16,7 @@ from protocols.framework.context import ClientContext
 from protocols.framework.node import CurrentModel, ModelWanted, Node
 from protocols.framework.objectives import Objective
 from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.search_space import SearchSpace
 from protocols.framework.server import ServerPlan
 from protocols.framework.vectors import Scalar, Vector, mix
 
@@ -41,6 +42,8 @@ class Client(Node):
     """True if the method supports clients with different backbones, and so never mixes whole models."""
     two_way: ClassVar[bool] = False
     """True if both ends of a link must receive from each other; a directed topology is then rejected."""
+    search_space: ClassVar[SearchSpace | None] = None
+    """Settings that `coterie tune` varies; None for only the learning rate."""
     asynchronous: ClassVar[type[Client] | None] = None
     """Class of the method's clients with `mode = "asynchronous"`, if the method has two forms."""
     weights_are_shares: bool = False

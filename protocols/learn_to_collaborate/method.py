@@ -7,6 +7,7 @@ from typing import final
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
 from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.coordinator import Coordinator
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
@@ -178,4 +179,12 @@ class LearnToCollaborateAsynchronous(CollaboratingClient):
 class LearnToCollaborate(CollaboratingClient):
     """Learning to Collaborate with a coordinator that waits for all gradients of a round."""
 
+    search_space = SearchSpace(
+        "the paper states one rate for each experiment (appendix B); a decade around coterie's defaults",
+        {
+            "hypernetwork_learning_rate": Range(0.003, 0.3, log=True),
+            "search_learning_rate": Range(0.01, 1.0, log=True),
+            "local_steps": LOCAL_STEPS,
+        },
+    )
     asynchronous = LearnToCollaborateAsynchronous

@@ -10,6 +10,7 @@ import numpy as np
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import Rounds
+from protocols.framework.search_space import Range, SearchSpace
 from protocols.framework.vectors import mix
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted, RoundKnowledge
@@ -181,6 +182,15 @@ class MAPLAsynchronous(MaplClient):
 class MAPL(MaplClient):
     """Client of MAPL in rounds: algorithm 3."""
 
+    search_space = SearchSpace(
+        "temperature 100, mu_1 0.5 and mu_2 0.1 of the paper (appendix A.2), with a decade on each side",
+        {
+            "temperature": Range(1.0, 100.0, log=True),
+            "mu1": Range(0.05, 5.0, log=True),
+            "mu2": Range(0.01, 1.0, log=True),
+            "graph_learning_rate": Range(0.01, 1.0, log=True),
+        },
+    )
     collected = (RoundKnowledge,)
     asynchronous: ClassVar[type[Client] | None] = MAPLAsynchronous
 

@@ -223,9 +223,21 @@ def watch(
 
 
 @app.command("list")
-def list_(what: Annotated[Listing, Argument(help="The kind of names to list.")]) -> None:
+def list_(
+    what: Annotated[Listing, Argument(help="The kind of names to list.")],
+    spaces: Annotated[
+        bool, Option("--spaces", help="With protocols: list the settings that `coterie tune` searches.")
+    ] = False,
+) -> None:
     """List the names that scenarios can use."""
     with exit_on_errors():
+        if spaces and what is not Listing.protocols:
+            raise UserError(f"--spaces: only protocols have search spaces, not {what}")
+        if spaces:
+            from sim.studies.tuning.listing import space_lines
+
+            typer.echo("\n".join(space_lines()))
+            return
         listing = _listing(what)
     list_pairs(listing.items())
 

@@ -22,7 +22,7 @@ from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
-    from sim.studies.sweep import SweepProgress
+    from sim.studies.sweep import Execute, SweepProgress
 
 _CLIENT_MAX = 999_999  # a scenario has a million clients at most
 
@@ -32,7 +32,15 @@ class Executor(StrEnum):
     ray = "ray"
 
 
-def _seeds(value: str) -> Any:
+Jobs = Annotated[
+    int | None,
+    Option("--jobs", "-j", min=1, help="Concurrent runs; by default one per core, or one on a GPU."),
+]
+On = Annotated[Executor, Option(help="Executor of the runs: local processes, or Ray.")]
+Gpus = Annotated[float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")]
+
+
+def seeds_of(value: str) -> Any:
     from sim.scenario.sections.sweep import _seeds as checked
 
     try:
@@ -68,24 +76,18 @@ def sweep(
     ] = None,
     unset: options.Unset = None,
     seeds: Annotated[
-        Any, Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=_seeds, metavar="N")
+        Any,
+        Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=seeds_of, metavar="N"),
     ] = None,
     only: Annotated[
         list[str] | None,
         Option(metavar="AXIS=VALUE", help="Run only this value of an axis; you can repeat the option."),
     ] = None,
     full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
-    jobs: Annotated[
-        int | None,
-        Option("--jobs", "-j", min=1, help="Concurrent runs; by default one per core, or one on a GPU."),
-    ] = None,
-    on: Annotated[
-        Executor, Option(help="Executor of the runs: local processes, or Ray.")
-    ] = Executor.processes,
+    jobs: Jobs = None,
+    on: On = Executor.processes,
     address: options.Address = None,
-    gpus: Annotated[
-        float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")
-    ] = None,
+    gpus: Gpus = None,
     out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
@@ -114,15 +116,7 @@ def sweep(
             for cell in planned.cells:
                 typer.echo(cell)
             return
-        if on is Executor.ray:  # the devices are those of the cluster
-            from sim.studies.on_ray import on_ray
-
-            share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
-            execute, at_once = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs), None
-        else:
-            options.refuse_address(address)
-            at_once = jobs or sweeps.default_jobs(planned, device.value)
-            execute = sweeps.in_processes(at_once)
+        execute, at_once = executor(on, address, jobs, gpus, planned.threads, device)
         how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         try:
             with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
@@ -144,6 +138,27 @@ def sweep(
         )
     if result.cells > 1:
         echo(f"compare them: coterie compare {result.directory}")
+
+
+def executor(
+    on: Executor,
+    address: str | None,
+    jobs: int | None,
+    gpus: float | None,
+    threads: int,
+    device: options.DeviceChoice,
+) -> tuple[Execute, int | None]:
+    """Return the executor of runs, and how many share this machine's cores; None on a cluster."""
+    if on is Executor.ray:  # the devices are those of the cluster
+        from sim.studies.on_ray import on_ray
+
+        share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
+        return on_ray(address, threads=threads, gpus=share, jobs=jobs), None
+    from sim.studies.sweep import default_jobs, in_processes
+
+    options.refuse_address(address)
+    at_once = jobs or default_jobs(threads, device.value)
+    return in_processes(at_once), at_once
 
 
 class SweepLine(StatusLine):
@@ -204,13 +219,13 @@ def _print(comparison: Comparison) -> None:
 
     *tables, spent = tables_to_show(comparison)
     for each in [*tables, spent] if comparison.unequal("time") else tables:
-        _table([*each.axes, *each.heads], each.rows, len(each.axes))
+        print_table([*each.axes, *each.heads], each.rows, len(each.axes))
     typer.echo(tables[0].note)
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
+def print_table(heads: list[str], rows: list[list[str]], words: int) -> None:
     """Print aligned columns: the first `words` columns contain words, the other columns numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
@@ -245,7 +260,7 @@ def runs(
         writer.writerows({name: text.inert(value) for name, value in row.items()} for row in rows)
         return
     cells = [[_cell(row, column) for column in COLUMNS] for row in rows]
-    _table(list(COLUMNS), cells, len(COLUMNS))
+    print_table(list(COLUMNS), cells, len(COLUMNS))
 
 
 def _cell(row: dict[str, Any], column: str) -> str:

@@ -38,8 +38,8 @@ def measure_models(
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged with these shares, and so are their objectives.
     ValueError for ensembles in a task without predictions. others: samples of "train_loss" and
-    "validation_loss", by "training" and "validation", without augmentation. workers: measure several clients
-    at the same time, by default this thread only.
+    of the "validation_..." metrics, by "training" and "validation", without augmentation. workers: measure
+    several clients at the same time, by default this thread only.
 
     A client without samples gets nan. A client with a loss that is not finite gets nan for all other metrics:
     the largest of scores that are not numbers says nothing about learning.
@@ -81,8 +81,9 @@ def measure_models(
     for metric in metrics:
         if metric.on in _OTHERS:
             held = others[metric.on]
-            losses = measure_models(task, kernel, rows, held, clients, shares, ("loss",), workers=workers)
-            found[metric.name] = losses["loss"]
+            asked = (metric.quantity,)
+            values = measure_models(task, kernel, rows, held, clients, shares, asked, workers=workers)
+            found[metric.name] = values[metric.quantity]
     return {metric.name: found[metric.name] for metric in metrics}
 
 

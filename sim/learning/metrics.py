@@ -25,7 +25,7 @@ class Metric:
     "outputs": all outputs of a client [B, K] and its true classes [B], or targets [B, T]; it returns the
     metric, by scikit-learn. "models": the parameters [N, P] of N clients, the subset with their samples, and
     the clients; it returns a number per client [N]. "objective": no function; the metric is the clients' mean
-    objective. "training", "validation": no function; the metric is the "loss" of these samples.
+    objective. "training", "validation": no function; the metric is the `quantity` of these samples.
 
     then: function of the mean, for "samples". of_tags: True if targets of a regression must be 0 or 1 each:
     tags, of which a sample may have several; predicted tags are outputs above 0.
@@ -36,6 +36,7 @@ class Metric:
     of: Any = None
     then: Callable[[np.ndarray], np.ndarray] | None = None
     of_tags: bool = False
+    quantity: str = "loss"
 
 
 def accuracy(scores: Tensor, y: Tensor) -> Tensor:
@@ -127,6 +128,7 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         Metric("accuracy", "samples", accuracy),
         Metric("loss", "samples", cross_entropy),
         *_SCORES,
+        Metric("validation_accuracy", "validation", quantity="accuracy"),
     ),
     "regression": (
         Metric("loss", "samples", squared_error),

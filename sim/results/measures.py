@@ -74,6 +74,13 @@ MEASURES = (
     Measure("r2", "coefficient of determination", higher_is_better=True, tasks=("regression",)),
     Measure("train_loss", "training loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure(VALIDATION_LOSS, "validation loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure(
+        "validation_accuracy",
+        "validation accuracy",
+        higher_is_better=True,
+        is_share=True,
+        tasks=("classification",),
+    ),
 )
 
 

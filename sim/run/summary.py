@@ -85,6 +85,7 @@ def _of_the_run(scenario: Scenario, simulation: Simulation, wall_s: float) -> di
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
         "alone": scenario.protocol.alone,
+        "tuned": None if scenario.tuned is None else scenario.tuned.model_dump(),
         "seed": scenario.run.seed,
         "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),

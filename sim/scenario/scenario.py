@@ -46,6 +46,7 @@ from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
+from sim.scenario.sections.tuned import Tuned
 from sim.world.churn.processes import ChurnProcess
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Scenario:
     supervision: Supervision
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
+    tuned: Tuned | None = None
     question: str = ""
     """First comment of the file: the question that it answers, and the expected result."""
     path: Path | None = field(default=None, compare=False)

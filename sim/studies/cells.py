@@ -25,7 +25,7 @@ from sim.studies.index import CellHead, SweepHead, Value, in_words, names_of
 CELLS_MAX = 100_000
 
 
-class _Choice(NamedTuple):
+class AxisChoice(NamedTuple):
     """One value of an axis, or one value each of several axes that change together.
 
     overrides, unset: changes of the scenario. excluded: clients that do not count in comparisons. without:
@@ -39,7 +39,7 @@ class _Choice(NamedTuple):
     without: tuple[str, ...] = ()
 
 
-_Choices = list[_Choice]
+_Choices = list[AxisChoice]
 
 
 class SweepCell(CellHead):
@@ -70,6 +70,11 @@ class Plan(SweepHead):
         text = json.dumps(sorted({cell.key for cell in self.cells}))
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
+    @property
+    def folder(self) -> str:
+        """Name of the folder of the index."""
+        return f"{self.name}-sweep-{self.key}"
+
 
 def plan(
     path: Path | str,
@@ -99,7 +104,7 @@ def plan(
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
-    made = [_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
+    made = [cell_of(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     threads = [scenario.engine.threads for _, scenario in made]
     target = sweep.compare.target or base.run.target_accuracy or base.run.target
     return Plan(
@@ -167,7 +172,8 @@ def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
         raise
 
 
-def _cell(of_all: Stated, choices: Sequence[_Choice], seed: int) -> tuple[SweepCell, Scenario]:
+def cell_of(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
+    """Return the run of one choice for each axis, with its scenario. Raises UserError."""
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
@@ -244,7 +250,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
     cases: dict[str, _Choices] = {}
     for case in axes.case:
-        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.excluded, case.without)
+        choice = AxisChoice({case.axis: case.name}, case.set, case.unset, case.excluded, case.without)
         cases.setdefault(case.axis, []).append(choice)
     together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
     grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
@@ -261,7 +267,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     return found
 
 
-def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[_Choice, ...]]:
+def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[AxisChoice, ...]]:
     """Yield one choice of each dimension, only the first one of axes that a chosen case leaves out."""
     for choices in product(*dimensions):
         without = {axis for choice in choices for axis in choice.without}
@@ -279,7 +285,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
         axis, value = axis_value(option, _values(dimensions), "--only")
         wanted.setdefault(axis, set()).add(value)
 
-    def is_wanted(choice: _Choice) -> bool:
+    def is_wanted(choice: AxisChoice) -> bool:
         return all(str(choice.values[axis]) in wanted[axis] for axis in wanted.keys() & choice.values.keys())
 
     narrowed = [list(filter(is_wanted, dimension)) for dimension in dimensions]
@@ -306,9 +312,9 @@ def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> t
     raise UserError(f"{option} {text}: must be axis=value, one of {known}")
 
 
-def _row(values: Mapping[str, Any]) -> _Choice:
+def _row(values: Mapping[str, Any]) -> AxisChoice:
     shown = {key: value if isinstance(value, Value) else as_toml(value) for key, value in values.items()}
-    return _Choice(shown, tuple([f"{key}={as_toml(value)}" for key, value in values.items()]))
+    return AxisChoice(shown, tuple([f"{key}={as_toml(value)}" for key, value in values.items()]))
 
 
 def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:

@@ -60,6 +60,17 @@ class SeedGroup:
     def label(self) -> str:
         return ", ".join(self.texts.values()) or "all runs"
 
+    @property
+    def tuned(self) -> str:
+        """Names of the studies that tuned the settings of its runs, "no" without one; joined if several."""
+        studies = [run.view.get("tuned", "study") or "no" for run in self.runs]
+        return ", ".join(dict.fromkeys(studies))
+
+    @property
+    def tuning_seeds(self) -> set[int]:
+        """Seeds of the runs that were also seeds of their tuning."""
+        return {run.seed for run in self.runs if run.seed in (run.view.get("tuned", "seeds") or ())}
+
     def budget(self, kind: str) -> float:
         """Return a client's mean use of "steps", "samples", "bytes" or "time" (s); NaN if unknown.
 
@@ -319,6 +330,7 @@ class Comparison:
             found.append("groups have different seeds; differences are paired by common seeds")
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed per group: there are no intervals, and differences may be due to chance")
+        found += self._about_tuning()
         for kind in self._budgets():
             if ends := self.unequal(kind):
                 (least, of_least), (most, of_most) = ends
@@ -326,6 +338,26 @@ class Comparison:
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
                     f"{of_most:,.0f} ({most}); to give each client the same, use --set run.budget.{kind}=N"
                 )
+        return found
+
+    @property
+    def any_tuned(self) -> bool:
+        return any(group.tuned != "no" for group in self.groups)
+
+    def _about_tuning(self) -> list[str]:
+        """Return warnings about tuned groups next to others, different studies, and seeds of the tuning."""
+        found, by_study = [], dict[str, list[str]]()
+        for group in self.groups:
+            by_study.setdefault(group.tuned, []).append(group.label)
+        if len(by_study) > 1:
+            untuned = by_study.pop("no", [])
+            if untuned:
+                found.append(f"only some methods are tuned; not tuned: {'; '.join(untuned)}")
+            if len(by_study) > 1:
+                found.append(f"settings were tuned by different studies: {'; '.join(by_study)}")
+        if seeds := sorted(set().union(*[group.tuning_seeds for group in self.groups])):
+            numbers = ", ".join(map(str, seeds))
+            found.append(f"seeds {numbers} also selected the settings; use other seeds for results")
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:

@@ -116,7 +116,7 @@ def run_sweep(
         index.add(task.cell.key, result)
         index.write()
 
-    execute = execute or in_processes(default_jobs(plan, how.device))
+    execute = execute or in_processes(default_jobs(plan.threads, how.device))
     forks_s = _forks_s(tasks.values())
     for is_fork in (False, True):
         chosen = [cell for cell in tasks.values() if (cell.parent is not None) == is_fork]
@@ -147,7 +147,7 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
     return {key: tuple(sorted(times)) for key, times in found.items()}
 
 
-def default_jobs(plan: Plan, device: str) -> int:
+def default_jobs(threads: int, device: str) -> int:
     """Return the number of processes: cores divided by the threads of a run, or one on a CUDA device.
 
     Several runs on one GPU would compete for its memory.
@@ -156,7 +156,7 @@ def default_jobs(plan: Plan, device: str) -> int:
 
     if device != "cpu" and choose_device(device).type == "cuda":
         return 1
-    return max(1, cores() // plan.threads)
+    return max(1, cores() // threads)
 
 
 # --- existing results ---------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class _Index:
 
     def __init__(self, plan: Plan, out: Path) -> None:
         self._plan = plan
-        self.directory = out / f"{plan.name}-sweep-{plan.key}"
+        self.directory = out / plan.folder
         self._failed: dict[str, CellResult] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -146,6 +146,7 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         **line.group.texts,
         "metric": line.metric,
         "seeds": line.estimate.runs,
+        "tuned": line.group.tuned,
         **_ends(line.estimate),
         **_ends(found, "difference"),
         "paired": None if against is None else against.paired,
@@ -298,12 +299,12 @@ class ShownTable(NamedTuple):
 def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     """Return the tables: final metrics, costs of the target if there is one, and resources per client."""
     has_baseline = any(line.against is not None for line in comparison.lines)
-    heads = ["seeds"]
+    heads = ["seeds", *(["tuned"] if comparison.any_tuned else [])]
     for metric in comparison.metrics:
         heads += [_head(comparison, metric), *(["difference"] if has_baseline else [])]
 
     def at_the_end(group: SeedGroup) -> list[str]:
-        cells = [str(len(group.runs))]
+        cells = [str(len(group.runs)), *([group.tuned] if comparison.any_tuned else [])]
         for line in [comparison.line(group, metric) for metric in comparison.metrics]:
             cells += [interval(line.estimate, line.metric), *([difference(line)] if has_baseline else [])]
         return cells

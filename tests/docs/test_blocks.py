@@ -17,7 +17,7 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from sim.cli.studies import app
+from sim.cli.live import app
 from sim.scenario.scenario import load_scenario
 from tests.simulation.test_scenarios import SHORT
 from tests.simulation.worlds import DIGITS, write
@@ -138,7 +138,8 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
     assert words[0] == "coterie", f"{block}: {command}"
     monkeypatch.chdir(folder_of(block))
     on_cluster = words[1] == "run" and "--on" in words
-    if words[1] in ("compare", "runs") or on_cluster:  # of what is not there: its options are looked up
+    of_results = words[1] in ("compare", "runs") or words[2].startswith("runs/")
+    if of_results or on_cluster:  # of what is not there: its options are looked up
         said = CliRunner().invoke(app, [words[1], "--help"], env={"COLUMNS": "200"}).output
         assert all(word in said for word in words if word.startswith("--")), f"{block}: {command}"
         if on_cluster:
@@ -176,7 +177,7 @@ def folder_of(block: Block) -> Path:
 
 def shortened(words: list[str], out: Path) -> list[str]:
     """Options with which a run ends soon, and leaves nothing behind."""
-    if words[1] == "sweep":
+    if words[1] in ("sweep", "tune"):
         return ["--dry-run"]
     if words[1] != "run":
         return []

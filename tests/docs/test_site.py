@@ -22,7 +22,7 @@ from coterie import ClientContext, Coalition, Rounds, RoundSettings
 from docs.build import gallery
 from docs.build.reference_page import shown_signature
 from docs.build.site import ASSETS, LINK, pages
-from sim.cli.studies import app
+from sim.cli.live import app
 from sim.scenario.protocol_lookup import list_protocols
 from tests.fuzz.worlds import SHORT
 

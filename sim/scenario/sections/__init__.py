@@ -22,6 +22,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
+from sim.scenario.sections.tuned import Tuned
 from sim.world.churn.processes import ChurnProcess
 
 
@@ -44,3 +45,4 @@ class Sections(Settings):
     engine: EngineSection = EngineSection()
     supervision: Supervision = Supervision()
     server: ServerSection | None = None
+    tuned: Tuned | None = None

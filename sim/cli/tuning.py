@@ -1,0 +1,125 @@
+"""Command for tuning: `coterie tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from sim.cli import options
+from sim.cli.commands import app
+from sim.cli.console import Terminal
+from sim.cli.exit_codes import FAILED, code_of, echo, exit_on_errors, stop
+from sim.cli.studies import Executor, Gpus, Jobs, On, SweepLine, executor, print_table, seeds_of
+from sim.errors import require_packages
+from sim.results import text
+from sim.run.interrupts import answering, raise_interrupted
+from sim.studies.tuning.samplers import SamplerName
+
+if TYPE_CHECKING:
+    from sim.studies.tuning.tuning import Tuning, TuningResult
+
+_MOST = 10_000
+
+
+@app.command()
+def tune(
+    file: options.ScenarioFile,
+    methods: Annotated[
+        str,
+        Option(metavar="NAMES", help="Methods, or cases of the sweep: fedavg,ditto. By default the file's."),
+    ] = "",
+    trials: Annotated[int, Option(min=1, max=_MOST, help="Trials of each method.")] = 16,
+    seeds: Annotated[
+        Any,
+        Option(help="Number of seeds from 9001 on (by default 2), or a list: 11,12.", parser=seeds_of),
+    ] = None,
+    sampler: Annotated[SamplerName, Option(help="Sampler of the settings.")] = SamplerName.sobol,
+    validation_share: Annotated[
+        float,
+        Option(min=0.0, max=0.9, help="Share of training samples held back, if the scenario states none."),
+    ] = 0.2,
+    overrides: options.Overrides = None,
+    unset: options.Unset = None,
+    jobs: Jobs = None,
+    on: On = Executor.processes,
+    address: options.Address = None,
+    gpus: Gpus = None,
+    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only check and list the search.")] = False,
+    quiet: options.Quiet = False,
+    no_code: options.NoCode = False,
+) -> None:
+    """Search the settings of methods with equal numbers of trials, selected on held-back samples.
+
+    To resume an interrupted search, repeat the command: it keeps finished runs.
+    """
+    with exit_on_errors(file):
+        if sampler is SamplerName.tpe:
+            require_packages("tune", "tune --sampler tpe", "optuna")
+        from sim.studies.cells import Stated
+        from sim.studies.tuning.files import write_files
+        from sim.studies.tuning.methods import methods_of
+        from sim.studies.tuning.tuning import Tuning, tuning_seeds
+        from sim.studies.tuning.tuning import tune as run_tuning
+        from sim.studies.worker import CellOptions
+
+        stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
+        names = [name.strip() for name in methods.split(",")] if methods else []
+        found = methods_of(stated, names, validation_share)
+        tuning = Tuning(
+            file, found, trials, tuning_seeds(seeds or 2), sampler, found[0].stated.scenario().run.seed
+        )
+        if dry_run:
+            _print_search(tuning)
+            return
+        execute, at_once = executor(on, address, jobs, gpus, tuning.threads, device)
+        how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
+        try:
+            with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
+                result = run_tuning(tuning, out=out, how=how, execute=execute, show=line.show)
+        except KeyboardInterrupt as error:
+            finished = line.last or "no runs"
+            stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
+        write_files(result)
+    _print_result(result)
+
+
+def _print_search(tuning: Tuning) -> None:
+    for method in tuning.methods:
+        typer.echo(f"{method.name}: {tuning.trials} trials with seeds {', '.join(map(str, tuning.seeds))}")
+        for key, values in method.space.items():
+            typer.echo(f"  {key}: {values}")
+
+
+def _print_result(result: TuningResult) -> None:
+    from sim.studies.tuning.files import TRIALS, TUNED, best_rows
+
+    heads = ["method", "failed", "default", "tuned", "best of all", "settings"]
+    rows, failed = [], []
+    for method, row in zip(result.tuning.methods, best_rows(result), strict=True):
+        shown = [
+            _measured(method.tested_by, row[key]) for key in ("default_test", "best_test", "oracle_test")
+        ]
+        rows.append([method.name, f"{row['failed']} of {row['trials']}", *shown, row["settings"]])
+        failed += [] if result.best(method.name) else [method.name]
+    print_table(heads, rows, len(heads))
+    measures = ", ".join(dict.fromkeys(method.tested_by.label for method in result.tuning.methods))
+    selected = ", ".join(dict.fromkeys(method.selected_by.label for method in result.tuning.methods))
+    typer.echo(
+        f"The table shows the {measures}; trials are selected by the {selected}. Every trial: {TRIALS}"
+    )
+    typer.echo(f"tuned methods: coterie sweep {result.directory / TUNED} --seeds 5")
+    if failed:
+        echo(
+            f"all trials failed: {', '.join(failed)}; {result.directory / TRIALS} lists the reasons", err=True
+        )
+        stop(f"{len(failed)} of {len(rows)} methods have no successful trial", FAILED)
+
+
+def _measured(measure: Any, value: float | str) -> str:
+    return text.NOTHING if value == "" else measure.text(value)

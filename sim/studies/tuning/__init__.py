@@ -1,0 +1,1 @@
+"""Tuning of methods: trials, samplers, scores and results of `coterie tune`."""

@@ -1,0 +1,141 @@
+"""Files of a tuning study: tables of its trials, and a study of the methods with their best settings."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from sim.errors import UserError
+from sim.results import text
+from sim.run.save.provenance import version_of
+from sim.scenario.reading import find_scenario
+from sim.studies.cells import as_toml
+from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
+from sim.studies.tuning.tuning import Trial, TuningResult, all_trials
+
+TRIALS, BEST, BEST_OF, TUNED = "trials.csv", "best.csv", "best_of.csv", "tuned.toml"
+_AXIS = "method"
+
+
+def write_files(result: TuningResult) -> list[Path]:
+    """Write the tables and the tuned study into the folder of a tuning study. Raises UserError."""
+    folder = result.directory
+    try:
+        _write_csv(folder / TRIALS, (_trial_row(trial) for trial in all_trials(result)))
+        _write_csv(folder / BEST, best_rows(result))
+        _write_csv(folder / BEST_OF, _best_of_rows(result))
+        (folder / TUNED).write_text(_tuned(result), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    return [folder / name for name in (TRIALS, BEST, BEST_OF, TUNED)]
+
+
+def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    found = list(rows)
+    columns = list(dict.fromkeys(key for row in found for key in row))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: text.inert(value) for key, value in row.items()} for row in found)
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else ""
+
+
+def settings_text(trial: Trial) -> str:
+    """Return the settings of a trial as options, or "as in the scenario"."""
+    return ", ".join(trial.overrides()) or "as in the scenario"
+
+
+def _trial_row(trial: Trial) -> dict[str, Any]:
+    method = trial.method
+    return {
+        "method": method.name,
+        "trial": trial.number,
+        "settings": settings_text(trial),
+        "selected_by": method.selected_by.name,
+        "selection": _number(trial.selection),
+        "tested_by": method.tested_by.name,
+        "test": _number(trial.test),
+        "failure": trial.reason or "",
+    }
+
+
+def best_rows(result: TuningResult) -> list[dict[str, Any]]:
+    """Return a row for each method: its best trial by the selection, and by the test ("oracle")."""
+    rows = []
+    for name, trials in result.trials.items():
+        best, first = result.best(name), trials[0]
+        scores, tests = [trial.score for trial in trials], [trial.test for trial in trials]
+        known = [trial.test for trial in trials if not math.isnan(trial.test)]
+        oracle = max if first.method.tested_by.higher_is_better else min
+        mean, deviation = spread(scores, tests)
+        rows.append(
+            {
+                "method": name,
+                "trials": len(trials),
+                "failed": sum(trial.reason is not None for trial in trials),
+                "default_selection": _number(first.selection),
+                "default_test": _number(first.test),
+                "best_trial": "" if best is None else best.number,
+                "best_selection": "" if best is None else best.selection,
+                "best_test": "" if best is None else _number(best.test),
+                "oracle_test": oracle(known) if known else "",
+                "quarters_test": _number(mean),
+                "quarters_deviation": _number(deviation),
+                "settings": "all trials failed" if best is None else settings_text(best),
+            }
+        )
+    return rows
+
+
+def _best_of_rows(result: TuningResult) -> list[dict[str, Any]]:
+    rows = []
+    for name, trials in result.trials.items():
+        scores = [trial.score for trial in trials]
+        for k in numbers_of_trials(len(trials)):
+            selections, tests = ([getattr(trial, kind) for trial in trials] for kind in ("selection", "test"))
+            row: dict[str, Any] = {"method": name, "trials": k}
+            row |= {"selection": _number(best_of(scores, selections, k))}
+            row |= {"test": _number(best_of(scores, tests, k))}
+            rows.append(row)
+    return rows
+
+
+def _tuned(result: TuningResult) -> str:
+    """Return a file with a sweep over the methods with their best settings."""
+    tuning, cases = result.tuning, []
+    for method in tuning.methods:
+        best = result.best(method.name)
+        if best is None:
+            continue
+        stated = method.chosen
+        how = {"study": result.directory.name, "trial": best.number, "trials": tuning.trials}
+        how |= {"seeds": list(tuning.seeds), "sampler": str(tuning.sampler), "coterie": version_of("coterie")}
+        marks = [f"tuned.{key}={as_toml(value)}" for key, value in how.items() if value is not None]
+        case = {"axis": _AXIS, "name": method.name, "unset": list(stated.unset)}
+        case["set"] = [*stated.overrides, *best.overrides(), *marks]
+        cases.append({key: value for key, value in case.items() if value != []})
+    scenario = find_scenario(tuning.methods[0].stated.file).resolve()
+    relative = os.path.relpath(scenario, result.directory.resolve())
+    lines = [
+        f"Methods of {scenario.name} with the settings that tuning selected.",
+        "",
+        f"{tuning.trials} trials per method with the {tuning.sampler} sampler, each with the seeds",
+        f"{', '.join(map(str, tuning.seeds))}. The trial with the best mean of the last tenth of the",
+        f"evaluations on the clients' held-back samples was selected; {TRIALS} lists all trials.",
+        "Compare the methods with other seeds:",
+        "",
+        f"coterie sweep {TUNED} --seeds 5",
+    ]
+    if failed := [name for name in result.trials if result.best(name) is None]:
+        lines[1:1] = ["", f"Without a successful trial, and therefore not listed: {', '.join(failed)}."]
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    return comment + tomli_w.dumps({"sweep": {"scenario": relative, "case": cases}})

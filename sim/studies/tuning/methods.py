@@ -1,0 +1,105 @@
+"""Methods to tune: how a scenario selects each of them, and the settings that are searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from protocols.framework.search_space import Choice, Range, SearchSpace, learning_rates
+from sim.errors import UserError
+from sim.learning.metrics import metrics_of
+from sim.results.measures import Measure, measure_called
+from sim.scenario.protocol_lookup import list_protocols
+from sim.scenario.reading import find_scenario
+from sim.scenario.sections.sweep import Sweep
+from sim.studies.cells import Stated
+
+_RATE = "training.learning_rate"
+_MEASURES = {"classification": "validation_accuracy", "quadratic": "distance"}
+
+
+@dataclass(frozen=True)
+class TunedMethod:
+    """A method to tune.
+
+    name: the name of a protocol, or of a case of the file's sweep. stated: options that select it, for its
+    trials; chosen: these without the options that only trials need. space: searched settings by whole key.
+    selected_by, tested_by: measures of the selection and of the test.
+    """
+
+    name: str
+    chosen: Stated
+    stated: Stated
+    space: Mapping[str, Range | Choice]
+    selected_by: Measure
+    tested_by: Measure
+    source: str
+
+    def settings(self, point: Sequence[float]) -> dict[str, object]:
+        """Return the searched settings at a point of the unit cube, by whole key."""
+        return SearchSpace(self.source, self.space).at(point)
+
+
+def methods_of(stated: Stated, names: Sequence[str], validation_share: float) -> list[TunedMethod]:
+    """Return the named methods of a scenario file, or without names the file's method.
+
+    validation_share: share of each client's training samples that is held back for the selection, if the
+    scenario states none; 0 if the data or the partition contain validation samples. Raises UserError.
+    """
+    runs, alone = stated.of_runs()
+    sweep = alone or _sweep_of(runs) or Sweep()
+    runs = replace(runs, overrides=(*sweep.set, *runs.overrides))
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise UserError(f"--methods: {twice[0]} appears twice; name each method once")
+    if not names:
+        return [_method(runs.scenario().protocol.label, runs, validation_share)]
+    return [_method(name, _selecting(runs, name, sweep), validation_share) for name in names]
+
+
+def _sweep_of(runs: Stated) -> Sweep | None:
+    try:
+        return runs.scenario().sweep
+    except UserError:  # a required key may be part of each case only
+        return None
+
+
+def _selecting(runs: Stated, name: str, sweep: Sweep) -> Stated:
+    """Return the options that select a method: a case of the sweep, or a protocol. Raises UserError."""
+    for case in sweep.case:
+        if str(case.name) == name:
+            return replace(runs, overrides=(*runs.overrides, *case.set), unset=(*runs.unset, *case.unset))
+    if name not in list_protocols() and ":" not in name:
+        cases = ", ".join(str(case.name) for case in sweep.case)
+        more = f", or a case of the sweep ({cases})" if cases else ""
+        raise UserError(
+            f"--methods {name}: unknown method; must be a protocol (coterie list protocols), "
+            f"my_file.py:Class{more}",
+            find_scenario(runs.file),
+        )
+    return replace(runs, overrides=(*runs.overrides, f"protocol.name={name}"))
+
+
+def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
+    scenario = stated.scenario()
+    declared = scenario.protocol.method.search_space or SearchSpace("the method states no search space")
+    space: dict[str, Range | Choice] = {_RATE: learning_rates(scenario.training.optimizer)}
+    for key, values in declared.keys.items():
+        space[key if "." in key else f"protocol.{key}"] = _with_whole_key(values)
+    task = scenario.data.task
+    selected = _MEASURES.get(task, "validation_loss")
+    metrics = scenario.run.metrics or tuple([metric.name for metric in metrics_of(task)])
+    tested = measure_called(metrics[0])
+    wanted = list(dict.fromkeys([*metrics, selected]))
+    more = ["run.compare_alone=false", f"run.metrics={wanted}".replace("'", '"')]
+    states_share = getattr(scenario.data, "validation_share", 0.0) > 0
+    if selected.startswith("validation") and validation_share and not states_share:
+        more.append(f"data.validation_share={validation_share}")
+    of_trials = replace(stated, overrides=(*stated.overrides, *more))
+    of_trials.scenario()  # refused here, not in each of its runs
+    return TunedMethod(name, stated, of_trials, space, measure_called(selected), tested, declared.source)
+
+
+def _with_whole_key(values: Range | Choice) -> Range | Choice:
+    if isinstance(values, Range) and values.over is not None and "." not in values.over:
+        return replace(values, over=f"protocol.{values.over}")
+    return values

@@ -1,0 +1,250 @@
+"""Tuning: each method gets the same number of trials, and the clients' held-back samples select.
+
+A trial is one choice of settings, run with every tuning seed. Trial 0 has the settings of the scenario. All
+runs are cells of one sweep, so that an interrupted tuning goes on where it stopped: the sampler asks for the
+same trials again, and runs with results are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.results.outcome import why_failed
+from sim.results.store.run_directory import RunDirectory
+from sim.results.view import RunView
+from sim.scenario.reading import default_name
+from sim.scenario.resolved import digest
+from sim.scenario.sections.sweep import Comparing
+from sim.studies.cells import AxisChoice, Plan, SweepCell, as_toml, cell_of
+from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
+from sim.studies.tuning.methods import TunedMethod
+from sim.studies.tuning.samplers import Point, Sampler, SamplerName, sampler_of
+from sim.studies.worker import CellOptions
+
+_FIRST_SEED = 9001
+"""First seed of a number of seeds, far from those of reports."""
+_LAST = 0.1
+"""Share of the evaluations that count, at the end of a run."""
+
+
+def tuning_seeds(stated: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the seeds of trials: those stated, or a number of seeds from 9001 on."""
+    return stated if isinstance(stated, tuple) else tuple(range(_FIRST_SEED, _FIRST_SEED + stated))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A tuning study. seed: of the sampler. file: the scenario file as stated."""
+
+    file: Path
+    methods: Sequence[TunedMethod]
+    trials: int
+    seeds: tuple[int, ...]
+    sampler: SamplerName
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return default_name(self.file)
+
+    @property
+    def threads(self) -> int:
+        """Most threads of one run."""
+        stated = [method.stated.scenario().engine.threads for method in self.methods]
+        return max(each if isinstance(each, int) else 1 for each in stated)
+
+
+class _TuningPlan(Plan):
+    """The runs of a tuning study so far; the folder of the index stays the same while runs are added."""
+
+    definition: str
+
+    @property
+    def key(self) -> str:
+        return hashlib.blake2b(self.definition.encode(), digest_size=4).hexdigest()
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-tune-{self.key}"
+
+
+@dataclass
+class Trial:
+    """One choice of settings of a method, and its results.
+
+    settings: searched settings by whole key; empty for those of the scenario. selection, test: mean of the
+    last tenth of the evaluations, over clients and seeds; nan if a run failed. reason: why it failed.
+    """
+
+    method: TunedMethod
+    number: int
+    settings: Mapping[str, Any]
+    cells: list[SweepCell] = field(default_factory=list)
+    selection: float = math.nan
+    test: float = math.nan
+    reason: str | None = None
+
+    @property
+    def score(self) -> float:
+        """The selection, so that higher is better; -inf after a failure."""
+        if math.isnan(self.selection):
+            return -math.inf
+        return self.selection if self.method.selected_by.higher_is_better else -self.selection
+
+    def overrides(self) -> tuple[str, ...]:
+        """Return the settings as options."""
+        return tuple([f"{key}={as_toml(value)}" for key, value in self.settings.items()])
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """Results of a tuning study. directory: folder of its index and tables."""
+
+    tuning: Tuning
+    directory: Path
+    trials: Mapping[str, list[Trial]]
+    """Trials in order, by method."""
+
+    def best(self, method: str) -> Trial | None:
+        """Return the trial with the best selection, the first one of equals; None if all failed."""
+        trials = self.trials[method]
+        found = max(trials, key=lambda trial: trial.score)
+        return found if math.isfinite(found.score) else None
+
+
+def tune(
+    tuning: Tuning,
+    *,
+    out: Path = Path("runs"),
+    how: CellOptions | None = None,
+    execute: Execute | None = None,
+    show: Callable[[SweepProgress], object] = lambda progress: None,
+) -> TuningResult:
+    """Run all trials that have no results yet, and return all results. Raises UserError."""
+    how = how or CellOptions()
+    samplers: dict[str, Sampler] = {}
+    trials: dict[str, list[Trial]] = {}
+    for method in tuning.methods:
+        values = list(method.space.values())
+        samplers[method.name] = sampler_of(tuning.sampler, values, tuning.seed, method.name)
+        trials[method.name] = [Trial(method, 0, {})]
+    fresh = {name: list(known) for name, known in trials.items()}
+    asked: dict[str, list[Point]] = {}
+    if tuning.sampler is SamplerName.sobol:  # all points are known at once
+        asked = _ask(tuning, samplers, trials, fresh)
+    while any(fresh.values()):
+        for each in (trial for of_method in fresh.values() for trial in of_method):
+            _add_cells(each, tuning)
+        plan = _plan(tuning, trials)
+        result = run_sweep(plan, out=out, how=how, execute=execute, show=show) if plan.cells else None
+        for each in (trial for of_method in fresh.values() for trial in of_method):
+            _score(each, out, {} if result is None else result.errors)
+        for name, points in asked.items():
+            if points:
+                samplers[name].tell(points, [trial.score for trial in fresh[name][-len(points) :]])
+        fresh = {name: [] for name in trials}
+        asked = _ask(tuning, samplers, trials, fresh)
+    return TuningResult(tuning, out / _plan(tuning, trials).folder, trials)
+
+
+def _ask(
+    tuning: Tuning,
+    samplers: Mapping[str, Sampler],
+    trials: Mapping[str, list[Trial]],
+    fresh: Mapping[str, list[Trial]],
+) -> dict[str, list[Point]]:
+    """Add the next batch of trials of each method to `trials` and `fresh`; return their points."""
+    asked: dict[str, list[Point]] = {}
+    for method in tuning.methods:
+        missing = tuning.trials - len(trials[method.name])
+        asked[method.name] = samplers[method.name].ask(missing) if missing > 0 else []
+        for point in asked[method.name]:
+            trial = Trial(method, len(trials[method.name]), method.settings(point))
+            trials[method.name].append(trial)
+            fresh[method.name].append(trial)
+    return asked
+
+
+def _add_cells(trial: Trial, tuning: Tuning) -> None:
+    """Plan the runs of a trial; a choice of settings that the scenario refuses counts as a failure."""
+    choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
+    try:
+        made = [cell_of(trial.method.stated, [choice], seed) for seed in tuning.seeds]
+    except UserError as error:
+        if not trial.number:
+            raise
+        trial.reason = str(error).splitlines()[0]
+        return
+    trial.cells = [cell for cell, _ in made]
+
+
+def _plan(tuning: Tuning, trials: Mapping[str, list[Trial]]) -> _TuningPlan:
+    """Return the runs of all trials so far."""
+    cells = [cell for of_method in trials.values() for trial in of_method for cell in trial.cells]
+    definition = [tuning.trials, tuning.seeds, str(tuning.sampler), tuning.seed]
+    definition += [
+        [each.name, each.source, str(each.space), each.stated.overrides] for each in tuning.methods
+    ]
+    definition += [digest(method.stated.scenario()) for method in tuning.methods]
+    return _TuningPlan(
+        file=tuning.methods[0].stated.file,
+        name=tuning.name,
+        question=f"Tuning of {', '.join(method.name for method in tuning.methods)}",
+        axes={
+            "method": tuple([method.name for method in tuning.methods]),
+            "trial": tuple(range(tuning.trials)),
+        },
+        seeds=tuning.seeds,
+        labels={},
+        compare=Comparing(),
+        threads=tuning.threads,
+        cells=tuple(cells),
+        notices=(),
+        definition=json.dumps(definition),
+    )
+
+
+def _score(trial: Trial, out: Path, errors: Mapping[str, str]) -> None:
+    """Read the results of a trial's runs."""
+    if trial.reason is not None:
+        return
+    found = found_in(out, {cell.key for cell in trial.cells})
+    values = []
+    for cell in trial.cells:
+        if cell.key not in found:
+            trial.reason = errors.get(str(cell), "the run left no results")
+            return
+        view = RunView(RunDirectory.load(out / found[cell.key]))
+        if (failed := why_failed(view.summary)) is not None or view.get("non_finite"):
+            trial.reason = failed or "diverged: a model is not finite"
+            return
+        names = (trial.method.selected_by.name, trial.method.tested_by.name)
+        values.append([_last_tenth(view, name) for name in names])
+    trial.selection, trial.test = np.mean(values, axis=0).tolist()
+    if math.isnan(trial.selection):
+        trial.reason = f"{trial.method.selected_by.name} was not measured"
+
+
+def _last_tenth(view: RunView, name: str) -> float:
+    """Return the mean of a measure over clients and the last tenth of the evaluations; nan if unknown."""
+    panel = view.panel(name)
+    if panel is None:
+        return math.nan
+    last = panel.values[-math.ceil(_LAST * len(panel.values)) :]
+    known = last[~np.isnan(last).all(axis=1)]
+    return float(np.nanmean(known, axis=1).mean()) if known.size else math.nan
+
+
+def all_trials(result: TuningResult) -> Iterator[Trial]:
+    """Yield the trials of all methods."""
+    for trials in result.trials.values():
+        yield from trials
