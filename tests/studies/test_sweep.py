@@ -285,4 +285,4 @@ def test_a_gpu_has_one_run_at_a_time(
     monkeypatch.setattr("sim.studies.sweep.cores", lambda: 16)
     assert default_jobs(planned.threads, "cpu") == 16
     monkeypatch.setattr("sim.run.setup.engine.choose_device", lambda name: torch.device("cuda"))
-    assert default_jobs(planned.threads, "auto") == 1 and default_jobs(planned, "cpu") == 16
+    assert default_jobs(planned.threads, "auto") == 1 and default_jobs(planned.threads, "cpu") == 16
