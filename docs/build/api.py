@@ -55,7 +55,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Override the methods that you need; only `step` is required.",
             client,
             "step on_message on_start on_stop on_failure run intercept peer_changed weights "
-            "weights_are_shares edge_threshold coalition evaluated setup asynchronous",
+            "weights_are_shares edge_threshold coalition evaluated setup asynchronous search_space",
         ),
         (
             "Requirements on the scenario",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +30,10 @@ def tune(
     file: options.ScenarioFile,
     methods: Annotated[
         str,
-        Option(metavar="NAMES", help="Methods, or cases of the sweep: fedavg,ditto. By default the file's."),
+        Option(
+            metavar="NAMES",
+            help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default the file\'s.',
+        ),
     ] = "",
     trials: Annotated[int, Option(min=1, max=_MOST, help="Trials of each method.")] = 16,
     seeds: Annotated[
@@ -69,7 +73,7 @@ def tune(
         from sim.studies.worker import CellOptions
 
         stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
-        names = [name.strip() for name in methods.split(",")] if methods else []
+        names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
         found = methods_of(stated, names, validation_share)
         tuning = Tuning(
             file, found, trials, tuning_seeds(seeds or 2), sampler, found[0].stated.scenario().run.seed

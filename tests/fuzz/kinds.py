@@ -138,6 +138,40 @@ def overrides(rng: Random, changes: int) -> tuple[list[str], Commands]:
     return words, [["check", *shared, "--", file], ["run", "--quiet", *shared, *of_run, "--", file]]
 
 
+_NAMES = (
+    "local",
+    "gossip",
+    "scool",
+    "",
+    ",",
+    '"',
+    "nope",
+    "a.py:B",
+    "local,local",
+    "x" * 5000,
+    "../x",
+    "local,,",
+)
+_NUMBERS = ("0", "-1", "1", "2", "1e3", "x", "", "9" * 30, "nan", "0.5")
+
+
+def tunings(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """A search over a shipped scenario with odd methods, numbers and overrides; it is only listed."""
+    table, words, added = _any_scenario(rng), [], ["--dry-run"]
+    for _ in range(changes):
+        match rng.choice(("methods", "methods", "trials", "seeds", "validation-share", "sampler", "set")):
+            case "set":
+                more = ["--set", _override(table, rng)]
+            case "methods" as option:
+                more = [f"--{option}", rng.choice(_NAMES)]
+            case option:
+                more = [f"--{option}", rng.choice(_NUMBERS)]
+        added += more
+        words.append(spoil.shown(more))
+    Path("scenario.toml").write_text(tomli_w.dumps(table), encoding="utf-8")
+    return words, [["tune", *[word.replace("\0", "\\0") for word in added], "--", "scenario.toml"]]
+
+
 def _override(table: dict[str, Any], rng: Random) -> str:
     """KEY=VALUE, either of which may make no sense."""
     place = rng.choice(list(spoil.places(table)))
@@ -174,6 +208,7 @@ KINDS: Mapping[str, Kind] = {
     "scenario": scenarios,
     "text": texts,
     "override": overrides,
+    "tuning": tunings,
     "image": images,
     "trace": traces,
     "data": own_data,

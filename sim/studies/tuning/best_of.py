@@ -1,4 +1,4 @@
-"""What more trials bring: the expected best of k trials, and the spread of repeated tuning."""
+"""Benefit of more trials: the expected best of k trials, and the spread of repeated tuning."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Samplers of trials: points in the unit cube, one coordinate for each searched setting.
 
-A sampler asks for points in batches of a fixed size and is told their scores in order, so that the same
-seed gives the same points, however many runs run at a time.
+A sampler returns points in batches of a fixed size and receives their scores in order, so that the same
+seed gives the same points for any number of processes.
 """
 
 from __future__ import annotations
