@@ -195,7 +195,8 @@ class Client(Node):
         """
         peers = self.peers
         if fanout == 1 and peers:
-            names = [self._any_of(peers)]
+            drawn = self._uniforms  # as `pick_peer`, without a further call for each message
+            names = [peers[int(drawn.pop() * len(peers))] if drawn else self._any_of(peers)]
         else:
             names = [peers[k] for k in self.rng.permutation(len(peers))[:fanout].tolist()]
         for peer in names:

@@ -17,7 +17,7 @@ from sim.cli.studies import Executor, Gpus, Jobs, On, SweepLine, executor, print
 from sim.errors import require_packages
 from sim.results import text
 from sim.run.interrupts import answering, raise_interrupted
-from sim.studies.tuning.samplers import SamplerName
+from sim.studies.tuning.sampler_names import SamplerName
 
 if TYPE_CHECKING:
     from sim.studies.tuning.tuning import Tuning, TuningResult

@@ -21,7 +21,8 @@ from sim.studies.sweep import run_sweep
 from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
 from sim.studies.tuning.files import BEST, BEST_OF, TRIALS, TUNED, best_rows, write_files
 from sim.studies.tuning.methods import methods_of
-from sim.studies.tuning.samplers import SamplerName, Sobol, sampler_of
+from sim.studies.tuning.sampler_names import SamplerName
+from sim.studies.tuning.samplers import Sobol, sampler_of
 from sim.studies.tuning.tuning import Tuning, TuningResult, tune, tuning_seeds
 from sim.studies.worker import CellResult, Task, run_cell
 from tests.studies.conftest import here

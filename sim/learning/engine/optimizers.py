@@ -140,12 +140,14 @@ class Optimizer:
     clip_norm: float | None = None
     slots: int = field(init=False, repr=False)
     """Number of state vectors of the parameters' width: 0 for plain SGD, 1 with momentum, 2 for Adam."""
+    rule: UpdateRule = field(init=False, repr=False, compare=False)
+    """Update rule of the kind, looked up once and not for each step."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", self._rule.slots(self))
+        object.__setattr__(self, "rule", self._known_rule())
+        object.__setattr__(self, "slots", self.rule.slots(self))
 
-    @property
-    def _rule(self) -> UpdateRule:
+    def _known_rule(self) -> UpdateRule:
         if self.kind not in RULES:
             known = ", ".join(RULES)
             raise ValueError(f"optimizer {self.kind!r}: must be one of {known}, or a new class in {__file__}")
@@ -167,7 +169,7 @@ class Optimizer:
         if self.clip_norm is not None:
             length = gradient.norm(dim=1, keepdim=True)
             gradient.mul_((self.clip_norm / (length + _CLIP_EPSILON)).clamp(max=1.0))
-        self._rule.step(self, params, gradient, state, done, learning_rate)
+        self.rule.step(self, params, gradient, state, done, learning_rate)
 
 
 def _add_decay(optimizer: Optimizer, params: Tensor, gradient: Tensor) -> None:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 
 from protocols.framework.search_space import Choice, Range
 from sim.kernel.random import key
+from sim.studies.tuning.sampler_names import SamplerName
 
 _BATCH = 8
 Point = tuple[float, ...]
-
-
-class SamplerName(StrEnum):
-    """Samplers of `coterie tune`."""
-
-    sobol = "sobol"
-    tpe = "tpe"
 
 
 class Sampler(Protocol):

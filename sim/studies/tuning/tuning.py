@@ -27,7 +27,8 @@ from sim.scenario.sections.sweep import Comparing
 from sim.studies.cells import AxisChoice, Plan, SweepCell, as_toml, cell_of
 from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
 from sim.studies.tuning.methods import TunedMethod
-from sim.studies.tuning.samplers import Point, Sampler, SamplerName, sampler_of
+from sim.studies.tuning.sampler_names import SamplerName
+from sim.studies.tuning.samplers import Point, Sampler, sampler_of
 from sim.studies.worker import CellOptions
 
 _FIRST_SEED = 9001
