@@ -40,6 +40,8 @@ from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.pace import Pace
+from protocols.shared.safeguard import Safeguard
 from protocols.shared.silence import PatienceSettings
 
 _EPSILON = 1e-12
@@ -79,6 +81,9 @@ class MetaL2CSettings(PatienceSettings):
     """Share of the neighbors that are mixed with after `sparse_after`; at least one is."""
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
+    safeguard: bool = True
+    """Let a client that is less than half as fast as its peers compare models on its held-back samples, and
+    keep its own training if the peers' help is worse; in the asynchronous form."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
@@ -174,18 +179,24 @@ class WeighedUpdates(Client):
         mixed = [peer for peer in received if peer not in self.dropped]
         updates = [self.update, *[received[peer][:width] for peer in mixed]]
         weights = self.apply(attention, self.phi, self.signs, *updates, **self.encoder)
-        self.params = self.params + mix(list(zip(weights, updates, strict=True)))
+        mixture = self.params + mix(list(zip(weights, updates, strict=True)))
+        self.params = await self.accepted(mixture, helped=bool(mixed))
+        takes_help = self.params is mixture
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
         self.shares |= {peer: (share, weights[0]) for peer, share in latest.items()}
         for peer in self.dropped:
             self.shares.pop(peer, None)
-        if mixed and self.settings.encoder_rate and not self.finished:
+        if mixed and takes_help and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
             slope = self.apply(encoder_slope, self.phi, self.signs, gradient, *updates, **self.encoder)
             self.phi = self.phi - self.settings.encoder_rate * slope
         encoders = [self.phi, *[each[width:] for each in received.values()]]
         self.phi = mix([(1 / len(encoders), phi) for phi in encoders])
+
+    async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
+        """Return the model to continue from; `helped`: whether the mixture has updates of peers."""
+        return mixture
 
     @property
     def encoder(self) -> dict[str, Any]:
@@ -234,9 +245,13 @@ class MetaL2CAsynchronous(WeighedUpdates):
     def setup(self) -> None:
         super().setup()
         self.arrived = PerPeer[LatestUpdate](self)
+        self.pace = Pace(self)
+        self.updates_of = PerPeer(self, int)  # number of updates received from each peer
+        self.safeguard = Safeguard(self, self.pace, enabled=self.settings.safeguard, held_back=True)
 
     async def run(self) -> None:
         self.arrived.clear()  # updates of an earlier session would be mixed in as if they were new
+        self.pace.paces.clear()
         await super().run()
 
     async def step(self) -> None:
@@ -253,6 +268,12 @@ class MetaL2CAsynchronous(WeighedUpdates):
             case LatestUpdate(_, time):
                 self.context.report(self.name, "staleness", self.now - time)
                 self.arrived[sender] = message
+                self.updates_of[sender] += 1
+                self.pace.met(sender, time, self.updates_of[sender])
+
+    async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
+        """Return the mixture, or the client's own training if it is far behind and that is better."""
+        return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:
         """Return the softmax over all peers; their shares may come from iterations with different peers."""
