@@ -15,7 +15,8 @@ rounds a client mixes only with the neighbors with the largest mean weights (`ke
 later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
-have arrived meanwhile, only the last of each peer.
+have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update where
+the mixture has a higher loss on its held-back samples (`safeguard`).
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,

@@ -172,8 +172,8 @@ class MAPLAsynchronous(MaplClient):
     """Client of MAPL without rounds: it sends its knowledge after each local training.
 
     With a common backbone a client that is far behind its neighbors continues, before the end of its warm-up,
-    from its own model, the mixture, or the complete model of a neighbor: whichever fits its samples best. Its
-    own head, of a few steps, would not fit the neighbors' backbones, and it cannot yet compare heads.
+    from its own model, the mixture, or the complete model of a neighbor: the one that fits its samples best.
+    Its own head, of a few steps, would not fit the neighbors' backbones, and it cannot yet compare heads.
     """
 
     def setup(self) -> None:

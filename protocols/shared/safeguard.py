@@ -19,7 +19,7 @@ FITTED = 0.1
 """Loss on training samples, as a share of that of guessing among the classes, below which models count as
 equally good: such samples do not tell any more which model generalizes, so the method decides."""
 PAUSE_MAX = 16
-"""Maximum number of iterations of own training without a comparison, after comparisons in vain."""
+"""Maximum number of iterations of own training without a comparison, after comparisons without effect."""
 
 
 class Safeguard(Component):
@@ -57,7 +57,7 @@ class Safeguard(Component):
 
     @property
     def resting(self) -> bool:
-        """True if this client trains alone in this iteration, after comparisons in vain."""
+        """True if this client trains alone in this iteration, as no help was better."""
         return self.pause_left > 0 and self.active
 
     async def loss_of(self, own: Vector) -> float:

@@ -100,7 +100,7 @@ def test_a_client_that_is_not_far_behind_takes_what_the_method_gives(pace: float
     assert client.computed == []
 
 
-def test_pauses_double_while_comparisons_are_in_vain() -> None:
+def test_pauses_double_while_no_help_is_better() -> None:
     client = Judge(own=1.0, mixed=2.0)
     compared = []
     for _ in range(100):
@@ -150,3 +150,43 @@ def test_a_slow_client_takes_up_a_model_that_fits_its_samples(method: str) -> No
         assert learner(helped, 0).safeguard.helped  # type: ignore[attr-defined]
         accuracies = [each.observer.metrics.latest("accuracy")["client-0"] for each in (helped, alone)]
     assert accuracies[0] > accuracies[1] + 0.03
+
+
+def test_a_slow_client_of_mapl_plus_starts_from_a_complete_model() -> None:
+    """Its own head, of a few steps, fits no backbone."""
+    world = (
+        SLOW,
+        "data.partition={kind='permuted-clusters', sizes=[6], samples_per_client=20}",
+        'model={name="decoupled",backbones=["small-mlp"],features=16,projection_hidden=16}',
+        "training.optimizer=adam",
+        "training.learning_rate=0.01",
+        "run.duration=200 s",
+        "run.evaluate_every=200 s",
+        "data.test_samples=200",
+        "protocol.name=mapl-plus",
+        "protocol.warm_up=10",
+        "protocol.similarity=per-class",
+        "protocol.confidence=none",
+        "protocol.degree_gradient=false",
+    )
+    with ran(DIGITS, *world) as helped, ran(DIGITS, *world, "protocol.safeguard=false") as trusting:
+        accuracies = [each.observer.metrics.latest("accuracy")["client-0"] for each in (helped, trusting)]
+        assert learner(helped, 0).tried  # type: ignore[attr-defined]
+    assert accuracies[0] > accuracies[1] + 0.1
+
+
+def test_a_slow_client_of_federico_trains_others_only_if_they_help() -> None:
+    """Nobody labels as it does; the cost of a model is that of a batch."""
+    world = (SLOW, "data.partition={kind='permuted-clusters', sizes=[1, 5], samples_per_client=20}")
+    world += (
+        "protocol.name=federico",
+        "protocol.losses=mean",
+        "run.duration=6 min",
+        "run.evaluate_every=1 min",
+    )
+    with ran(DIGITS, *world) as protected, ran(DIGITS, *world, "protocol.safeguard=false") as trusting:
+        slow, other = learner(protected, 0), learner(protected, 1)
+        assert slow.is_protected and not slow.gives_back  # type: ignore[attr-defined]
+        assert slow.loss_cost < other.loss_cost  # type: ignore[attr-defined]
+        assert not other.is_protected and other.gives_back  # type: ignore[attr-defined]
+        assert slow.iterations >= learner(trusting, 0).iterations
