@@ -26,7 +26,7 @@ class Safeguard(Component):
     """Choice of a client that is far behind its peers between its own training and their help.
 
     Each comparison is on the held-back samples or, if the method has none, on a batch of training samples,
-    and takes a third of a training step per model and batch. After a comparison in vain the client trains
+    and takes a third of a training step per model and batch. If no help is better, the client trains
     alone for 1, 2, 4, ... iterations. Other clients compare nothing.
 
     helped: whether the last comparison chose a peer's help; False before the first one.

@@ -2,7 +2,9 @@
 
 import re
 import tomllib
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -210,3 +212,30 @@ def test_the_page_says_what_the_table_says() -> None:
                         assert (figure, sky) == ("-", "its alone")
                     else:
                         assert float(figure) == pytest.approx(shown, abs=0.0501), (data, method, sky)
+
+
+PROTECTED = {
+    "weather": (
+        "cobo, asynchronous",
+        "scool (attention), asynchronous",
+        "scool (sbm), asynchronous",
+        "federico, asynchronous",
+        "meta-l2c, asynchronous",
+    ),
+    "weather_decoupled": ("mapl, asynchronous", "mapl-plus, asynchronous"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize(("name", "method"), [(name, each) for name in PROTECTED for each in PROTECTED[name]])
+def test_a_slow_client_loses_nothing_without_rounds(name: str, method: str, tmp_path: Path) -> None:
+    """Mean over ten seeds, for which nothing was tuned: at most a point below its own alone."""
+    control = control_of(method)
+    only = [f"method={method}", f"method={control}", "weather=one slow"]
+    planned = plan(weather.STUDIES / f"{name}.toml", only=only, seeds=tuple(range(201, 211)))
+    study = load_study([run_sweep(planned, out=tmp_path, execute=here).directory])
+    found: dict[object, list[float]] = {method: [], control: []}
+    for run in study.runs:
+        found[run.values["method"]].append(float(run.view.at_the_end[3]))
+    assert np.mean(found[method]) >= np.mean(found[control]) - 0.01
