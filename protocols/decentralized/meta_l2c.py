@@ -248,7 +248,9 @@ class MetaL2CAsynchronous(WeighedUpdates):
         self.arrived = PerPeer[LatestUpdate](self)
         self.pace = Pace(self)
         self.updates_of = PerPeer(self, int)  # number of updates received from each peer
-        self.safeguard = Safeguard(self, self.pace, enabled=self.settings.safeguard, held_back=True)
+        self.safeguard = Safeguard(
+            self, self.pace, enabled=self.settings.safeguard, held_back=True, rests_first=True
+        )
 
     async def run(self) -> None:
         self.arrived.clear()  # updates of an earlier session would be mixed in as if they were new

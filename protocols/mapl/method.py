@@ -18,7 +18,7 @@ from protocols.mapl.neighbours import Neighbours
 from protocols.mapl.settings import MaplSettings
 from protocols.shared.local_losses import PersonalizedModelLoss
 from protocols.shared.pace import Pace
-from protocols.shared.safeguard import Safeguard
+from protocols.shared.safeguard import COMPARED, Safeguard
 
 K = TypeVar("K", bound=Knowledge)
 
@@ -197,17 +197,18 @@ class MAPLAsynchronous(MaplClient):
         self.neighbours.check_neighbours(explore=self.warm)
 
     def complete_models(self) -> list[Vector]:
-        """Return the complete model of the neighbor compared least often, of those that have sent a head."""
+        """Return complete models of the neighbors compared least often, of those that have sent a head."""
         known = self.neighbours.known
         names = [peer for peer in self.neighbours.shares if peer in known and known[peer].head is not None]
-        if not names:
-            return []
-        name = min(names, key=lambda peer: (self.tried.get(peer, 0), peer))
-        self.tried[name] = self.tried.get(name, 0) + 1
-        model = self.params
-        for part in ("head", *self.mixed):
-            model = self.with_part(model, part, getattr(known[name], part))
-        return [model]
+        chosen = sorted(names, key=lambda peer: (self.tried.get(peer, 0), peer))[:COMPARED]
+        models = []
+        for name in chosen:
+            self.tried[name] = self.tried.get(name, 0) + 1
+            model = self.params
+            for part in ("head", *self.mixed):
+                model = self.with_part(model, part, getattr(known[name], part))
+            models.append(model)
+        return models
 
     def intercept(self, message: object, sender: str) -> bool:
         if isinstance(message, Knowledge):

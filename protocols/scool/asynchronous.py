@@ -11,7 +11,7 @@ from protocols.scool.messages import EvaluationRequest, Shared
 from protocols.scool.peer_evaluation import PeerEvaluations
 from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
-from protocols.shared.safeguard import Safeguard
+from protocols.shared.safeguard import COMPARED, Safeguard
 
 
 @final
@@ -31,6 +31,7 @@ class SCooLAsynchronous(Client):
             enabled=self.settings.safeguard and not (self.posterior.fixed or self.posterior.exact),
             held_back=self.settings.judged_on == "validation",
         )
+        self.evaluations.protects = self.safeguard.enabled
         self.evaluations.peer_time.pays = not self.safeguard.enabled  # only after it has got help
         self.descent = descent_of(self, self.settings, self.evaluations)
         # Peers' models that came to be evaluated, while this client is far behind.
@@ -44,6 +45,7 @@ class SCooLAsynchronous(Client):
     async def step(self) -> None:
         """Train, use the answers that have come meanwhile, and ask again."""
         judged = await self.descent.model_to_judge(0)
+        await self.evaluations.trained_first()
         if not self.safeguard.resting:
             await self.posterior.infer(judged, self.safeguard)  # E
         self.params = await self.safeguarded(judged, await self.descent.m_step(oldest=None))  # M
@@ -74,15 +76,16 @@ class SCooLAsynchronous(Client):
     async def safeguarded(self, own: Vector, mixed: Vector) -> Vector:
         """Return the mixed model, or a better one if this client is far behind its peers.
 
-        own: after its own training, as without peers. A peer's model, of those that came to be evaluated, is
-        compared once: first that of the peer with the largest weight.
+        own: after its own training, as without peers. Each of the peers' models, which came to be evaluated,
+        is compared once: first those of the peers with the largest weights.
         """
         if not self.safeguard.active or not (self.models or self.posterior.row):
             return mixed
         others = []
         if self.models and not self.safeguard.resting:
             row = self.posterior.row
-            others = [self.models.pop(min(self.models, key=lambda peer: (-row.get(peer, 0.0), peer)))]
+            ranked = sorted(self.models, key=lambda peer: (-row.get(peer, 0.0), peer))
+            others = [self.models.pop(peer) for peer in ranked[:COMPARED]]
         best = await self.safeguard.best(own, mixed, *others)
         self.evaluations.peer_time.pays = self.safeguard.helped
         return best

@@ -130,7 +130,7 @@ class TimeForPeers(Pace):
         The first iteration of a slow client lasts as long as many of its peers', which all ask it.
         """
         self.pace = self.own_pace
-        self.limit = self.left = min(self.left, BURST if self.pays else 0.0)
+        self.limit = self.left = min(self.left, BURST)
 
     @property
     def has_credit(self) -> bool:

@@ -18,6 +18,8 @@ from protocols.shared.pace import Pace
 FITTED = 0.1
 """Loss on training samples, as a share of that of guessing among the classes, below which models count as
 equally good: such samples do not tell any more which model generalizes, so the method decides."""
+COMPARED = 3
+"""Maximum number of peers' models in a comparison."""
 PAUSE_MAX = 16
 """Maximum number of iterations of own training without a comparison, after comparisons without effect."""
 
@@ -29,22 +31,27 @@ class Safeguard(Component):
     and takes a third of a training step per model and batch. If no help is better, the client trains
     alone for 1, 2, 4, ... iterations. Other clients compare nothing.
 
+    rests_first: train alone in the first iteration of a session, for methods whose peers send only updates.
+
     helped: whether the last comparison chose a peer's help; False before the first one.
     """
 
-    def __init__(self, client: Client, pace: Pace, *, enabled: bool, held_back: bool = False) -> None:
+    def __init__(
+        self, client: Client, pace: Pace, *, enabled: bool, held_back: bool = False, rests_first: bool = False
+    ) -> None:
         super().__init__(client)
         self.pace = pace
         self.enabled = enabled
         self.held_back = held_back
         self.helped = False
-        self.pause_left = 1
+        self.rests_first = rests_first
+        self.pause_left = int(rests_first)
         self.next_pause = 1
         self._batch: Batch | None = None
         self._own: tuple[Vector, float] | None = None
 
     def session_started(self) -> None:
-        self.pause_left, self.next_pause, self._batch, self._own = 1, 1, None, None
+        self.pause_left, self.next_pause, self._batch, self._own = int(self.rests_first), 1, None, None
 
     def step_ended(self) -> None:
         self.pause_left = max(0, self.pause_left - 1)
