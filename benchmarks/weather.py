@@ -4,7 +4,7 @@
 weather_decoupled.toml; hours on one core. `python -m benchmarks.weather SWEEP...` prints the means over
 seeds as CSV. With `--write` it adds the runs to docs/weather/runs.csv, so that the sweeps can be measured
 in parts (`coterie sweep --only "method=cobo, asynchronous"`). When this file contains all runs, the command
-also writes docs/weather/means.csv and the picture.
+also writes docs/weather/means.csv, the picture, and the columns of the slow client in docs/weather.md.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks.weather_picture import picture
-from benchmarks.weather_table import AXES, CALM, KEYS, as_table, load, means, outcome
+from benchmarks.weather_table import AXES, CALM, KEYS, as_table, load, means, outcome, with_slow_client
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.scenario.resolved import to_toml
@@ -120,6 +120,8 @@ def main() -> None:
         return
     (DOCS / MEANS).write_text(as_csv(means(runs)), encoding="utf-8")
     (DOCS / PICTURE).write_text(picture(means(runs)), encoding="utf-8")
+    page = DOCS.with_suffix(".md")
+    page.write_text(with_slow_client(page.read_text(encoding="utf-8"), means(runs)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ def means(runs: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each data set, method and weather; shares and their spreads over seeds are in %.
 
     seconds: null if a seed never reached the target. below_control: whether the method's control
-    (`control_of`) is better in the same weather; null for controls.
+    (`control_of`) is better in the same weather; null for controls. alone: `excluded` of the control in the
+    same weather, which is what the excluded clients would have without the method.
     """
     percent = pl.col("accuracy") * 100
     found = runs.group_by(KEYS[:-1], maintain_order=True).agg(
@@ -120,8 +121,39 @@ def means(runs: pl.DataFrame) -> pl.DataFrame:
         pl.col("finished").all(),
     )
     accuracies = {row[:4]: row[5] for row in found.iter_rows()}
-    below = []
+    excluded = {row[:4]: row[-1] for row in found.select(*KEYS[:-1], "excluded").iter_rows()}
+    below, alone = [], []
     for (data, family, method, weather), accuracy in accuracies.items():
-        control = accuracies.get((data, family, control_of(method), weather))
+        key = (data, family, control_of(method), weather)
+        control = accuracies.get(key)
         below.append(None if control is None else accuracy < control)
-    return found.with_columns(pl.Series("below_control", below, pl.Boolean))
+        alone.append(excluded.get(key))
+    added = [pl.Series("below_control", below, pl.Boolean), pl.Series("alone", alone, pl.Float64)]
+    return found.with_columns(added)
+
+
+def with_slow_client(page: str, table: pl.DataFrame) -> str:
+    """Return a page with the columns `slow client` and `its alone` of its tables filled in from `means`.
+
+    Each cell has the accuracy of the slow client in "one slow", digits / Fashion-MNIST.
+    """
+    rows = table.filter(pl.col("weather") == "one slow").to_dicts()
+    known = {(row["family"], row["method"], row["data"]): row for row in rows}
+    columns, family, lines = list[str](), "", []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("### "):
+            family = line.removeprefix("### ").partition(":")[0]
+        if not line.startswith("|"):
+            columns = []
+        elif cells[0] == "method":
+            columns = cells
+        elif (family, cells[0], "digits") in known:
+            for name, of in (("slow client", "excluded"), ("its alone", "alone")):
+                if name in columns:
+                    both = [known[family, cells[0], data][of] for data in ("digits", "fashion-mnist")]
+                    shown = " / ".join("-" if each is None else f"{each:.1f}" for each in both)
+                    cells[columns.index(name)] = shown
+            line = f"| {' | '.join(cells)} |"
+        lines.append(line)
+    return "\n".join(lines) + "\n"

@@ -3,7 +3,8 @@
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
 If devices differ, set `half_life`: the backbone of a client that is 20 times slower is mixed in for as long
-as its iteration takes, and in bad weather that costs more than collaboration gains (docs/weather.md).
+as its iteration takes, and in bad weather that costs more than collaboration gains (docs/weather.md). Without
+rounds the slow client itself is protected by `safeguard`, see `MAPLAsynchronous`.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,8 @@ rounds a client mixes only with the neighbors with the largest mean weights (`ke
 later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
-have arrived meanwhile, only the last of each peer.
+have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update where
+the mixture has a higher loss on its held-back samples (`safeguard`).
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
@@ -41,6 +42,8 @@ from protocols.framework.requirements import ProtocolSettings, Requirement, comm
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.pace import Pace
+from protocols.shared.safeguard import Safeguard
 from protocols.shared.silence import PatienceSettings
 
 _EPSILON = 1e-12
@@ -80,6 +83,9 @@ class MetaL2CSettings(PatienceSettings):
     """Share of the neighbors with which a client mixes after `sparse_after`; at least one neighbor."""
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
+    safeguard: bool = True
+    """Let a client that is less than half as fast as its peers compare models on its held-back samples, and
+    keep its own training if the peers' help is worse; in the asynchronous form."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
@@ -175,18 +181,24 @@ class WeighedUpdates(Client):
         mixed = [peer for peer in received if peer not in self.dropped]
         updates = [self.update, *[received[peer][:width] for peer in mixed]]
         weights = self.apply(attention, self.phi, self.signs, *updates, **self.encoder)
-        self.params = self.params + mix(list(zip(weights, updates, strict=True)))
+        mixture = self.params + mix(list(zip(weights, updates, strict=True)))
+        self.params = await self.accepted(mixture, helped=bool(mixed))
+        takes_help = self.params is mixture
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
         self.shares |= {peer: (share, weights[0]) for peer, share in latest.items()}
         for peer in self.dropped:
             self.shares.pop(peer, None)
-        if mixed and self.settings.encoder_rate and not self.finished:
+        if mixed and takes_help and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
             slope = self.apply(encoder_slope, self.phi, self.signs, gradient, *updates, **self.encoder)
             self.phi = self.phi - self.settings.encoder_rate * slope
         encoders = [self.phi, *[each[width:] for each in received.values()]]
         self.phi = mix([(1 / len(encoders), phi) for phi in encoders])
+
+    async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
+        """Return the model to continue from; `helped`: whether the mixture has updates of peers."""
+        return mixture
 
     @property
     def encoder(self) -> dict[str, Any]:
@@ -235,9 +247,15 @@ class MetaL2CAsynchronous(WeighedUpdates):
     def setup(self) -> None:
         super().setup()
         self.arrived = PerPeer[LatestUpdate](self)
+        self.pace = Pace(self)
+        self.updates_of = PerPeer(self, int)  # number of updates received from each peer
+        self.safeguard = Safeguard(
+            self, self.pace, enabled=self.settings.safeguard, held_back=True, rests_first=True
+        )
 
     async def run(self) -> None:
         self.arrived.clear()  # updates of an earlier session would be mixed in as if they were new
+        self.pace.paces.clear()
         await super().run()
 
     async def step(self) -> None:
@@ -254,6 +272,12 @@ class MetaL2CAsynchronous(WeighedUpdates):
             case LatestUpdate(_, time):
                 self.context.report(self.name, "staleness", self.now - time)
                 self.arrived[sender] = message
+                self.updates_of[sender] += 1
+                self.pace.met(sender, time, self.updates_of[sender])
+
+    async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
+        """Return the mixture, or the client's own training if it is far behind and that is better."""
+        return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:
         """Return the softmax over all peers; their shares may come from iterations with different peers."""

@@ -59,7 +59,7 @@ class FedericoAsynchronous(Client):
         for name, share in self.collaborators.worth_training(models).items():
             if name == self.name:
                 share = self.own_share(share)
-            elif not self.peer_time.try_spend(steps_of(self, self.settings)):
+            elif not (self.gives_back and self.peer_time.try_spend(steps_of(self, self.settings))):
                 continue
             update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:
@@ -123,7 +123,7 @@ class FedericoAsynchronous(Client):
                 model = self.chosen[name]
                 assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:
-                    losses[name] = await loss_of(self, model.params, self.settings)
+                    losses[name] = await loss_of(self, model.params, self.settings, brief=self.is_brief)
                 models[name] = model.params
             elif models or len(self.used_up) == len(self.chosen):
                 break
@@ -162,7 +162,23 @@ class FedericoAsynchronous(Client):
     @property
     def loss_cost(self) -> float:
         """Time to evaluate a model, in units of a gradient's time."""
-        return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
+        one_batch = self.settings.losses_on == "batch" or self.is_brief
+        return LOSS_SHARE * (1 if one_batch else self.compute.steps_per_epoch)
+
+    @property
+    def is_protected(self) -> bool:
+        """True if this client is so slow that its own training comes first."""
+        return self.settings.safeguard and self.peer_time.is_behind
+
+    @property
+    def is_brief(self) -> bool:
+        """True if this client evaluates models on one batch of its training samples instead of all."""
+        return self.settings.losses_on == "train" and self.is_protected
+
+    @property
+    def gives_back(self) -> bool:
+        """True if this client trains models of others: it is protected only until one of them helps it."""
+        return not self.is_protected or self.collaborators.has_better
 
     def earn_time(self) -> None:
         """Earn device time for peers' models, M per iteration: at the start, and after each iteration."""

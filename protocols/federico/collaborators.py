@@ -51,6 +51,12 @@ class Collaborators(Component):
         shares = self.posterior()
         return {peer: shares[peer] if shares[peer] >= NEGLIGIBLE else 0.0 for peer in self.client.peers}
 
+    @property
+    def has_better(self) -> bool:
+        """True if a held model of a peer has a larger weight than the client's own."""
+        shares = self.posterior()
+        return any(shares.get(name, 0.0) > shares[self.client.name] for name in self.held)
+
     def choose(self, among: Iterable[str], count: int) -> list[str]:
         """Choose `count` different names epsilon-greedily (algorithm 1, line 7)."""
         ranked = self.table.ranked(self.admitted(among), self.client.rng)

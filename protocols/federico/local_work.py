@@ -13,9 +13,9 @@ def steps_of(client: Client, settings: FedericoSettings) -> int:
     return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
 
 
-async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> float:
-    """Return the loss l of a model on the client's data (line 13)."""
-    mean = float(await client.loss(model, on=settings.losses_on))
+async def loss_of(client: Client, model: Vector, settings: FedericoSettings, *, brief: bool = False) -> float:
+    """Return the loss l of a model on the client's data (line 13); brief: on a batch in any case."""
+    mean = float(await client.loss(model, on="batch" if brief else settings.losses_on))
     # Line 13 sums over the training samples; a mean over other samples is scaled to the same number.
     return mean * (client.samples if settings.losses == "sum" else 1)
 

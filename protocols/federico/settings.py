@@ -48,6 +48,10 @@ class FedericoSettings(PatienceSettings):
     share_for_peers: Share = 1 / 3
     """Maximum share of its device's time that a client spends on models of others in the asynchronous form,
     if it is less than half as fast as its peers (median)."""
+    safeguard: bool = True
+    """Let a client that is less than half as fast as its peers evaluate models on a batch instead of all its
+    training samples, and train their models only while one of them fits its samples better than its own; in
+    the asynchronous form."""
 
     @property
     def own_competes(self) -> bool:

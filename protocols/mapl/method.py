@@ -8,15 +8,18 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from protocols.framework.client import Client
+from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import Rounds
 from protocols.framework.search_space import Range, SearchSpace
-from protocols.framework.vectors import mix
+from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted, RoundKnowledge
 from protocols.mapl.neighbours import Neighbours
 from protocols.mapl.settings import MaplSettings
 from protocols.shared.local_losses import PersonalizedModelLoss
+from protocols.shared.pace import Pace
+from protocols.shared.safeguard import COMPARED, Safeguard
 
 K = TypeVar("K", bound=Knowledge)
 
@@ -167,7 +170,19 @@ class MaplClient(Client):
 
 
 class MAPLAsynchronous(MaplClient):
-    """Client of MAPL without rounds: it sends its knowledge after each local training."""
+    """Client of MAPL without rounds: it sends its knowledge after each local training.
+
+    With a common backbone a client that is far behind its neighbors continues, before the end of its warm-up,
+    from its own model, the mixture, or the complete model of a neighbor: the one that fits its samples best.
+    Its own head, of a few steps, would not fit the neighbors' backbones, and it cannot yet compare heads.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.pace = Pace(self)
+        enabled = self.settings.safeguard and "backbone" in self.mixed
+        self.safeguard = Safeguard(self, self.pace, enabled=enabled)
+        self.tried = PerPeer[int](self)  # number of comparisons with the complete model of each peer
 
     async def step(self) -> None:
         await self.train_locally()
@@ -175,8 +190,31 @@ class MAPLAsynchronous(MaplClient):
         for peer in self.neighbours.shares:
             self.tell(peer, knowledge)
         self.update_weights()
+        own = self.params
         self.mix()
+        if not self.warm and self.safeguard.active:
+            others = [] if self.safeguard.resting else self.complete_models()
+            self.params = await self.safeguard.best(own, self.params, *others)
         self.neighbours.check_neighbours(explore=self.warm)
+
+    def complete_models(self) -> list[Vector]:
+        """Return complete models of the neighbors compared least often, of those that have sent a head."""
+        known = self.neighbours.known
+        names = [peer for peer in self.neighbours.shares if peer in known and known[peer].head is not None]
+        chosen = sorted(names, key=lambda peer: (self.tried.get(peer, 0), peer))[:COMPARED]
+        models = []
+        for name in chosen:
+            self.tried[name] = self.tried.get(name, 0) + 1
+            model = self.params
+            for part in ("head", *self.mixed):
+                model = self.with_part(model, part, getattr(known[name], part))
+            models.append(model)
+        return models
+
+    def intercept(self, message: object, sender: str) -> bool:
+        if isinstance(message, Knowledge):
+            self.pace.met(sender, message.time, message.round)
+        return super().intercept(message, sender)
 
 
 class MAPL(MaplClient):

@@ -72,6 +72,10 @@ class MaplSettings(ProtocolSettings):
     """Number of random neighbors to start with, instead of all peers."""
     explore: Weight = 0.0
     """Average number of strangers that are asked for their knowledge in an iteration."""
+    safeguard: bool = True
+    """Let a client that is less than half as fast as its peers compare models on its own samples before the
+    end of its warm-up, and keep its own training if the peers' help is worse; in the asynchronous form, for
+    mixed backbones."""
     patience: PositiveDuration = default("1 min")
     """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 

@@ -32,8 +32,8 @@ class Descent(Component, ABC):
         """
 
     @abstractmethod
-    async def m_step(self, oldest: int | None) -> None:
-        """Set the client's next model, by the weights of the posterior (eq. 10).
+    async def m_step(self, oldest: int | None) -> Vector:
+        """Return the client's next model, by the weights of the posterior (eq. 10).
 
         oldest: with given weights, the round of the oldest models that may be mixed; None for any.
         """
@@ -59,8 +59,8 @@ class PeersUpdates(Descent):
         evaluations.publish(client.iterations + 1, number, client.params + self.update)
         return client.params + self.update
 
-    async def m_step(self, oldest: int | None) -> None:
-        """Set theta_i from the client's own update and the peers' updates of their models (eq. 33)."""
+    async def m_step(self, oldest: int | None) -> Vector:
+        """Return theta_i from the client's own update and the peers' updates of their models (eq. 33)."""
         client, received = self.client, []
         for peer, weight in self.posterior.row.items():
             known = self.posterior.known[peer]
@@ -70,8 +70,9 @@ class PeersUpdates(Descent):
                 received.append((weight, new))
         own, factor = self._scales([weight for weight, _ in received])
         peers_updates = [(factor * weight, new) for weight, new in received]
-        client.params = mix([(1.0, client.params), (own, self.update), *peers_updates])
+        mixed = mix([(1.0, client.params), (own, self.update), *peers_updates])
         del self.update  # it has been used, and holding it would prevent computing a sum in one call
+        return mixed
 
 
 class JudgedFirst(Descent):
@@ -82,10 +83,11 @@ class JudgedFirst(Descent):
             self.evaluations.publish(self.client.iterations, number)
         return self.client.params
 
-    async def m_step(self, oldest: int | None) -> None:
+    async def m_step(self, oldest: int | None) -> Vector:
         self.client.params = await self.descended(oldest)
         if not self.posterior.waits:
             self.evaluations.publish(self.client.iterations + 1, 0)
+        return self.client.params
 
     @abstractmethod
     async def descended(self, oldest: int | None) -> Vector:

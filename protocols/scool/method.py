@@ -59,7 +59,7 @@ class SCooL(Client):
         # E (lines 7 and 8): w_i and the prior's parameters; with attention also M of the encoder's phi.
         await self.posterior.infer(judged)
         # M (lines 13 to 16): theta_i, with the peers' contributions.
-        await self.descent.m_step(oldest=self.rounds.number)
+        self.params = await self.descent.m_step(oldest=self.rounds.number)
         # M (line 17): B and alpha by push-sum; the encoder's phi is averaged.
         self.posterior.learn_and_gossip()
         self.start_next_round()

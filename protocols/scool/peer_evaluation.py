@@ -51,11 +51,14 @@ class PeerEvaluations(Component):
         self.progress_made = client.params - client.params
         self.published: tuple[Publication, ...] = ()  # of the last two rounds
         self.news = asyncio.Event()  # set by a later publication
+        self.protects = False  # whether this client's own training comes first while it is far behind
+        self.first_training: asyncio.Event | None = None  # set at the end of the first training of a session
 
     def session_started(self) -> None:
         self.posterior.known.clear()  # of an earlier session: later progress must not count as one step
         self.peer_time.paces.clear()
         self.earn_time()
+        self.first_training = asyncio.Event() if self.protects else None
 
     def budget_spent(self) -> None:
         self.news.set()  # peers that wait for a later round get the last one
@@ -93,11 +96,14 @@ class PeerEvaluations(Component):
             if client.finished:  # with the updates that have come since
                 latest = replace(latest, progress=self.progress)
         loss = gradient = None
+        if self.first_training is not None:
+            # The device is busy with it anyway, and at its end a slow client knows that it is slow.
+            await self.first_training.wait()
         # In rounds and after the end, the client waits anyway.
         has_time = self.posterior.waits or self.peer_time.suffices or client.finished
         if request.params is not None and has_time:
             self.peer_time.spend(self.cost)
-            loss = await client.loss(request.params, on=self.settings.judged_on)
+            loss = await client.loss(request.params, on="batch" if self.is_brief else self.settings.judged_on)
             if self.settings.cross_gradients == "exact":
                 gradient = await client.gradient(request.params)
         return PeerEvaluation(
@@ -173,9 +179,22 @@ class PeerEvaluations(Component):
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     @property
+    def is_brief(self) -> bool:
+        """True if this client evaluates models on one batch of its training samples instead of all."""
+        return self.protects and self.settings.judged_on == "train" and self.peer_time.is_behind
+
+    async def trained_first(self) -> None:
+        """Evaluate the models that came during the first training of a session, before anything else."""
+        if self.first_training is not None:
+            self.first_training.set()
+            self.first_training = None
+            await asyncio.sleep(0)
+
+    @property
     def cost(self) -> float:
         """Time of an evaluation, in units of a gradient's time."""
-        batches = 1 if self.settings.judged_on == "batch" else self.client.compute.steps_per_epoch
+        one_batch = self.settings.judged_on == "batch" or self.is_brief
+        batches = 1 if one_batch else self.client.compute.steps_per_epoch
         return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
 
 

@@ -12,6 +12,7 @@ from protocols.scool.messages import Beliefs, PeerEvaluation, Shared
 from protocols.scool.priors import PRIORS
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.push_sum import Mass
+from protocols.shared.safeguard import Safeguard
 
 RENEWED = 0.1
 """Share of a client's mass that its present numbers replace in an iteration."""
@@ -104,13 +105,19 @@ class Posterior(Component):
 
     # --- E-step ---------------------------------------------------------------------------------------------
 
-    async def infer(self, model: Vector) -> None:
-        """Infer new weights from the peers' evaluations of this client's model."""
+    async def infer(self, model: Vector, safeguard: Safeguard | None = None) -> None:
+        """Infer new weights from the peers' evaluations of this client's model.
+
+        safeguard: of a client without rounds; if it is active, it evaluates the model once for both.
+        """
         if self.fixed:
             return
         own = 0.0
         if self.prior.judges_itself:
-            own = self.likelihood(await self.client.loss(model, on=self.settings.judged_on))
+            if safeguard is not None and safeguard.active:
+                own = self.likelihood(await safeguard.loss_of(model))
+            else:
+                own = self.likelihood(await self.client.loss(model, on=self.settings.judged_on))
         likelihoods = {}
         for peer in self.targets():
             known = self.known[peer]

@@ -75,3 +75,6 @@ class SCooLSettings(PatienceSettings):
     share_for_peers: Share = 1 / 3
     """Maximum share of its device's time that a client spends on its peers' requests in the asynchronous
     form, if it is less than half as fast as its peers (median)."""
+    safeguard: bool = True
+    """Let a client that is less than half as fast as its peers compare models on its own samples, and keep
+    its own training if the peers' help is worse; in the asynchronous form."""

@@ -43,28 +43,16 @@ class PeerPace:
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
 
 
-class TimeForPeers(Component):
-    """Gradients that a client computes for its peers: earned by its own training, spent one by one.
-
-    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
-    clients have no limit. The unit is the time of a gradient, which is that of a training step.
-    """
+class Pace(Component):
+    """Pace of a client relative to its peers, from the iterations that their messages state."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self.left = BURST
-        self.limit = BURST
-        self.pace: float | None = None  # relative to the peers; None if unknown
         self.paces = PerPeer(client, PeerPace)
         self._started_s, self._iterations_before = 0.0, 0
 
     def session_started(self) -> None:
         self._started_s, self._iterations_before = self.client.now, self.client.iterations
-
-    @property
-    def is_behind(self) -> bool:
-        """True if this client is so slow that it must limit its work for its peers."""
-        return self.pace is not None and self.pace < BEHIND
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
         """Record the iterations of `peer` at a time."""
@@ -74,7 +62,8 @@ class TimeForPeers(Component):
     def own_pace(self) -> float | None:
         """Iterations of this client per second, divided by the median of its peers'; None if unknown.
 
-        Counted from the start of this session, including the iteration that ends now.
+        Counted from the start of this session, including the iteration in progress: before its end the pace
+        is at most this.
         """
         rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
         known = [rate for rate in rates if rate > 0]
@@ -83,6 +72,34 @@ class TimeForPeers(Component):
             return None
         done = self.client.iterations + 1 - self._iterations_before
         return done / duration_s / statistics.median(known)
+
+    @property
+    def is_far_behind(self) -> bool:
+        """True if this client's pace is certainly below `BEHIND`, even before its first iteration ends."""
+        pace = self.own_pace
+        return pace is not None and pace < BEHIND
+
+
+class TimeForPeers(Pace):
+    """Gradients that a client computes for its peers: earned by its own training, spent one by one.
+
+    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
+    clients have no limit. The unit is the time of a gradient, which is that of a training step.
+
+    pays: whether peers help this client. A client that is behind earns nothing for peers otherwise.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.left = BURST
+        self.limit = BURST
+        self.pace: float | None = None  # relative to the peers; None if unknown
+        self.pays = True
+
+    @property
+    def is_behind(self) -> bool:
+        """True if this client is so slow that it must limit its work for its peers."""
+        return self.pace is not None and self.pace < BEHIND
 
     def earn(self, steps: float, share: float, called_for: float) -> None:
         """Add the time earned by an iteration of `steps` training steps.
@@ -94,7 +111,7 @@ class TimeForPeers(Component):
         if self.pace is None:
             earned = 2.0 * called_for
         elif self.is_behind and share < 1.0:
-            earned = steps * share / (1.0 - share)
+            earned = steps * share / (1.0 - share) if self.pays else 0.0
         else:
             earned = math.inf
         self.limit = max(BURST, earned + 1.0)  # keeps fractions of a gradient
@@ -103,7 +120,17 @@ class TimeForPeers(Component):
     @property
     def suffices(self) -> bool:
         """True if there is time for another gradient."""
+        if self.pace is None and self.left >= 1.0 and self.is_far_behind:
+            self._limit_first_iteration()
         return self.left >= 1.0
+
+    def _limit_first_iteration(self) -> None:
+        """Withdraw the time that was earned while the pace was unknown.
+
+        The first iteration of a slow client lasts as long as many of its peers', which all ask it.
+        """
+        self.pace = self.own_pace
+        self.limit = self.left = min(self.left, BURST)
 
     @property
     def has_credit(self) -> bool:
