@@ -8,6 +8,7 @@ import csv
 import hashlib
 import json
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from docs.build.claims import IN_PART, VERDICTS, YES, Claim, judge, overall, read_claim
 from docs.build.scenarios import markdown_table
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
@@ -22,6 +24,8 @@ from sim.studies.index import DONE, INDEX, WAITING, SweepIndex, Value
 from sim.studies.statistics import estimate
 from sim.studies.study import is_share, load_study
 
+NUMBER = re.compile(r"[0-9]+\.[0-9]+")  # a case may be named 1, but not 1.0
+COUNTS = ("paper", "rows", "yes", "in part", "no", "without a result", "computed", "stated by hand")
 ROOT = Path(__file__).parents[2]
 DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/studies/papers"
 INTRODUCTION = """\
@@ -32,8 +36,20 @@ figure. Each row gives the paper's result, coterie's result, and the command tha
 `make papers` generates this page from `docs/papers.toml` and the results of the studies.
 
 Accuracies are in %, with half of the 95 % interval over seeds. Experiments here are smaller than the papers'.
-Compare the order of the methods instead; the column *agreement* refers to this order. Each row names its
-command, because studies differ in seeds and settings, even studies of the same table.
+Compare the order of the methods instead. Each row names its command, because studies differ in seeds and
+settings, even studies of the same table.
+
+*Agreement* is `yes`, `in part` or `no`. It is computed for rows with a study, and stated by hand for other
+rows. A computed verdict rests on claims: the order of the methods in the paper's table or text. The column
+*why* lists the claims by their verdicts.
+
+- `A > B` holds (*yes*) if the 95 % interval of the differences of the same seeds is above 0, or if the
+  difference is positive with each of at least three seeds. It holds *in part* if only the mean difference is
+  positive.
+- `A < B` is the reverse. Perplexities and losses are better if they are smaller.
+- `A = B within 0.01` holds if the mean difference is at most 0.01, which is one point of accuracy.
+- A row agrees if all its claims hold (*yes*), disagrees if none holds even in part (*no*), and otherwise
+  agrees *in part*. If the experiment differs too much from the paper's, the row agrees at most *in part*.
 
 *Untuned* marks a baseline below local training with untuned settings. *Old* marks a result from
 before the latest change of its study. The linked pages describe the measurements. To run one method of a
@@ -116,7 +132,9 @@ def is_met(row: dict[str, Any]) -> bool:
     """Return whether a row has a result of coterie: a row whose study has not run has none."""
     if "needs" in row:
         return False
-    return all(kept(row["study"], case, _metric(row)).values for case in cases(row))
+    if not all(kept(row["study"], case, _metric(row)).values for case in cases(row)):
+        return False
+    return all(all(_sides(row, claim)) for claim in claims(row).values())
 
 
 def cases(row: dict[str, Any]) -> list[str]:
@@ -124,6 +142,36 @@ def cases(row: dict[str, Any]) -> list[str]:
     if "study" not in row:
         return []
     return row["cases"] if "cases" in row else [row["case"]]
+
+
+def claims(row: dict[str, Any]) -> dict[str, Claim]:
+    """Return the claims of a row by their text; none if its verdict is stated by hand."""
+    return {text: read_claim(text) for text in row.get("claims", [])}
+
+
+def _sides(row: dict[str, Any], claim: Claim) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the values of both sides of a claim by seed; a number is repeated for each seed."""
+    metric = claim.metric or _metric(row)
+    left, right = (kept(row["study"], side, metric).values for side in (claim.left, claim.right))
+    if not right and NUMBER.fullmatch(claim.right):
+        right = dict.fromkeys(left, float(claim.right))
+    return left, right
+
+
+def verdicts(row: dict[str, Any]) -> dict[str, str]:
+    """Return the verdict on each claim of a row, by the text of the claim."""
+    return {text: judge(claim, *_sides(row, claim)) for text, claim in claims(row).items()}
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """Return yes, in part, or no, from the claims of a row or as stated by hand; "-" without a result.
+
+    The verdict is at most "in part" if the experiment differs too much from the paper's.
+    """
+    if not is_met(row):
+        return "-"
+    found = overall(verdicts(row).values()) if "study" in row else str(row["agrees"])
+    return IN_PART if found == YES and "differs" in row else found
 
 
 def _metric(row: dict[str, Any]) -> str:
@@ -151,22 +199,36 @@ def _interval(row: dict[str, Any], case: str) -> str:
     return f"{mean} ± {(found.high - found.mean) * scale:.{digits}f} ({len(values)} seeds)"
 
 
-def _verdict(row: dict[str, Any], alone: str | None) -> str:
+def _why(row: dict[str, Any], alone: str | None) -> str:
+    """Return the words beside a verdict: marks, reason, difference from the paper's experiment, claims."""
     if "needs" in row:
-        return f"- (needs {row['needs']})"
+        return f"needs {row['needs']}"
     if not is_met(row):
-        return "- (the study has yet to run)"
-    parts = [row["agrees"]]
-    if "study" in row:
-        metric = _metric(row)
-        local = kept(row["study"], alone or "", metric).values
-        found = [kept(row["study"], case, metric) for case in cases(row)]
-        is_one = metric == "accuracy" and "case" in row
-        if is_one and local and _mean(found[0].values) < _mean(local):
-            parts.append("untuned")
-        if not all(each.is_current for each in found):
-            parts.append("old")
-    return "; ".join(parts)
+        return "the study has yet to run"
+    by_verdict = {
+        word: ", ".join(f"`{text}`" for text, found in verdicts(row).items() if found == word)
+        for word in VERDICTS
+    }
+    return "; ".join(
+        [
+            *_marks(row, alone),
+            *([row["because"]] if "because" in row else []),
+            *([f"other experiment: {row['differs']}"] if "differs" in row else []),
+            *(f"{word}: {found}" for word, found in by_verdict.items() if found),
+        ]
+    )
+
+
+def _marks(row: dict[str, Any], alone: str | None) -> list[str]:
+    if "study" not in row:
+        return []
+    metric = _metric(row)
+    local = kept(row["study"], alone or "", metric).values
+    found = [kept(row["study"], case, metric) for case in cases(row)]
+    is_one = metric == "accuracy" and "case" in row
+    is_untuned = is_one and local and _mean(found[0].values) < _mean(local)
+    is_old = not all(each.is_current for each in found)
+    return [*(["*untuned*"] if is_untuned else []), *(["*old*"] if is_old else [])]
 
 
 def _mean(values: dict[int, float]) -> float:
@@ -187,25 +249,31 @@ def page() -> str:
 
 def _parts() -> Iterator[str]:
     found = papers()
-    counts = [
-        [f"[{name}](fidelity/{paper['page']})", f"{len(paper['rows'])}", f"{sum(map(is_met, paper['rows']))}"]
-        for name, paper in found.items()
-    ]
-    total = [str(sum(int(row[column]) for row in counts)) for column in (1, 2)]
-    yield markdown_table(["paper", "rows", "rows with a result"], [*counts, ["all", *total]])
+    counts = [_counts(f"[{name}](fidelity/{paper['page']})", paper["rows"]) for name, paper in found.items()]
+    total = _counts("all", [row for paper in found.values() for row in paper["rows"]])
+    yield markdown_table(COUNTS, [*counts, total])
     for name, paper in found.items():
         rows = [
             [
                 row["what"],
                 row.get("theirs", ""),
                 _ours(row),
-                _verdict(row, row.get("local", paper.get("local"))),
+                verdict(row),
+                _why(row, row.get("local", paper.get("local"))),
                 _code(command(row)),
             ]
             for row in paper["rows"]
         ]
         yield f"## {name}\n"
-        yield markdown_table(["item", "paper", "coterie", "agreement", "command"], rows)
+        yield markdown_table(["item", "paper", "coterie", "agreement", "why", "command"], rows)
+
+
+def _counts(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """Return a row of the table of counts, in the order of `COUNTS`."""
+    words = [verdict(row) for row in rows]
+    computed = sum("study" in row and is_met(row) for row in rows)
+    by_hand = sum("study" not in row and is_met(row) for row in rows)
+    return [name, *map(str, (len(rows), *map(words.count, (*VERDICTS, "-")), computed, by_hand))]
 
 
 def _code(text: str) -> str:
