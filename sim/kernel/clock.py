@@ -209,7 +209,8 @@ class VirtualLoop(TimerLoop):
 
         False if `stop` or `pause` ended the run earlier; the clock is then at the last event. If no event is
         left, `Deadlock` is raised if a task registered by `must_finish` still waits; otherwise only observers
-        fire. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
+        fire. An unhandled error of a callback is raised, too. Raises ValueError if `time_s` is past or
+        infinite.
         """
         if not self.now_s <= time_s < math.inf:
             raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")

@@ -121,9 +121,9 @@ class ImageData(LabelledData):
     def checked(
         self, file: InputFile, images: np.ndarray, label_file: InputFile, labels: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return images uint8 [n, *input_shape] and their classes int64 [n]; UserError for other contents.
+        """Return images uint8 [n, *input_shape] and their classes int64 [n].
 
-        name: name of the labels in their file.
+        name: name of the labels in their file. Raises UserError for other contents.
         """
         if images.dtype != np.uint8 or images.shape[1:] != self.input_shape or not len(images):
             wanted = ", ".join(map(str, self.input_shape))

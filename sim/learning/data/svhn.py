@@ -51,7 +51,7 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
 
 
 def _unpacked(content: bytes, file: InputFile) -> bytes:
-    """Return a MATLAB 5 file without compression, so that its size bounds the memory needed. UserError.
+    """Return a MATLAB 5 file without compression, so that its size bounds the memory. Raises UserError.
 
     The header is followed by elements: a type, a length, and this many bytes; a packed element contains an
     element.

@@ -127,7 +127,7 @@ class Vector:
         return values if dtype is None else values.astype(dtype)
 
     def like(self, values: Any) -> Vector:
-        """Return a handle on known values, of the same engine. ValueError for more than one dimension."""
+        """Return a handle of this engine on known values. Raises ValueError for more than one dimension."""
         return known(self.engine, values)
 
     def applied(
@@ -370,7 +370,7 @@ class Scalar(Vector):
 def known(engine: VectorEngine, values: Any) -> Vector:
     """Return a handle on known values; a Scalar, if they have no dimension.
 
-    ValueError for more than one dimension, and for whole numbers that float32 cannot represent.
+    Raises ValueError for more than one dimension, and for whole numbers that float32 cannot represent.
     """
     import torch
 

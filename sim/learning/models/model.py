@@ -43,7 +43,7 @@ class ModelSection(Settings):
         """Return the module for samples of this shape. For an `Architecture` it may be on the meta device."""
 
     def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
-        """Return the model as a function of one vector; `options` go to `module`. UserError."""
+        """Return the model as a function of one vector; `options` go to `module`. Raises UserError."""
         import torch
 
         from sim.learning.architecture import Architecture

@@ -30,7 +30,7 @@ class OwnModel(PluginSection, ModelSection):
     def module(
         self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
     ) -> nn.Module:
-        """Return the module, initialized by torch's generator of the process. UserError.
+        """Return the module, initialized by torch's generator of the process. Raises UserError.
 
         inputs: the shapes of several inputs, which the module is called with and gets as its `input_shape`.
         """

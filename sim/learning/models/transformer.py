@@ -72,7 +72,7 @@ class Lora(ModelSection):
             yield SettingError("model.targets", self.targets, "must list each layer once")
 
     def load(self, dataset: Dataset, folder: DataFolder) -> Base:
-        """Return the base, which must fit the data. UserError."""
+        """Return the base, which must fit the data. Raises UserError."""
         from sim.learning.language.base import load_base
 
         try:

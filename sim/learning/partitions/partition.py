@@ -82,7 +82,7 @@ class PartitionSection(Settings):
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Deal the samples. UserError if there are too few."""
+        """Deal the samples. Raises UserError if there are too few."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         """Yield settings that are impossible for this many clients and classes of the data set `data`."""
