@@ -1,4 +1,4 @@
-"""In each round, clients train and take the coordinate-wise median of their neighbors' models and their own."""
+"""In each round, clients train and take the coordinate-wise median of their and their neighbors' models."""
 
 import torch
 

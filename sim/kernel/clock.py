@@ -418,7 +418,7 @@ class VirtualLoop(TimerLoop):
 
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
         """Register a task that must finish: if it still waits when no event is left, this is a `Deadlock`, in
-        which `describe()` states the reason of the wait."""
+        which `describe()` states the reason for the wait."""
         if not task.done():
             self._must_finish[task] = describe
 

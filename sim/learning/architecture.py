@@ -87,7 +87,8 @@ class Architecture:
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
-                "(batch norms? use GroupNorm, or sim.learning.models.modules.batch_norm.replace_batch_norms)"
+                "(if these are batch norms, use GroupNorm, or "
+                "sim.learning.models.modules.batch_norm.replace_batch_norms)"
             )
         for path, part in module.named_modules():
             if self._is_unknown(part):

@@ -33,7 +33,7 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
             taken += math.prod(shape) * np.dtype(kind).itemsize
             if taken > input_file.LIMIT_BYTES:
                 raise file.refusal(
-                    f"contains {name} with the shape {shape}, which exceeds the limit of "
+                    f"contains {name} with shape {shape}, which exceeds the limit of "
                     f"{input_file.LIMIT_BYTES // 2**20} MiB"
                 )
         found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)

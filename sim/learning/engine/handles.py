@@ -377,7 +377,7 @@ def known(engine: VectorEngine, values: Any) -> Vector:
     tensor = torch.as_tensor(values).detach()
     if tensor.dim() > 1 or tensor.dtype.is_complex:
         raise ValueError(
-            f"a vector has real numbers in one dimension, not the shape {tuple(tensor.shape)} and type "
+            f"a vector has real numbers in one dimension, not shape {tuple(tensor.shape)} and type "
             f"{tensor.dtype}; `flatten()` reduces several dimensions"
         )
     if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:

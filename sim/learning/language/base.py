@@ -237,7 +237,7 @@ def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile
             raise file.refusal(f"has no {name}")
         if stored[name].shape != parameter.shape:
             shapes = f"{tuple(stored[name].shape)}; must be {tuple(parameter.shape)}"
-            raise file.refusal(f"has the shape {shapes}", name)
+            raise file.refusal(f"has shape {shapes}", name)
         if not bool(stored[name].isfinite().all()):
             raise file.refusal("contains numbers that are not finite", name)
     return stored

@@ -149,7 +149,7 @@ def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
     for count, session in enumerate(sessions):
         if count == _GENERATED_MAX:
             raise UserError(
-                f"churn_process.{number}: generates more than {_GENERATED_MAX:,} sessions; must be fewer: "
+                f"churn_process.{number} generates more than {_GENERATED_MAX:,} sessions; must be fewer: "
                 "state a longer time between sessions, or an earlier end (until)"
             )
         yield session

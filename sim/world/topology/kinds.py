@@ -207,7 +207,7 @@ class ErdosRenyi(RandomGraph):
         alone = n * (1 - self.probability) ** (n - 1) if n > 1 else 0.0
         if alone > _ALONE_MAX:
             raise UserError(
-                f"clients.topology.probability = {self.probability}: leaves {alone:,.0f} of "
+                f"clients.topology.probability = {self.probability} leaves {alone:,.0f} of "
                 f"clients.count = {n} without a neighbor, on average, so that the graph is never "
                 "connected; must be above ln(n) / n"
             )
