@@ -213,7 +213,7 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 
 def _numeric_dtype(name: str) -> np.dtype:
-    """Return the numpy dtype of a name, without torch's prefix. TypeError if its bytes are not numbers."""
+    """Return the numpy dtype of a name, without torch's prefix. Raises TypeError unless it is numeric."""
     dtype = _DTYPES.get(name.removeprefix("torch."))
     if dtype is None:
         known = f"use one of {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"

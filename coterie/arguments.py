@@ -108,7 +108,7 @@ def plain(value: Any, key: str, depth: int = 0) -> Any:
     if isinstance(value, Path):
         return str(value)
     if depth > DEPTH_MAX:
-        raise UserError(one_line(f"{key}: is nested too deeply", 300))
+        raise UserError(one_line(f"{key} is nested too deeply", 300))
     if isinstance(value, Mapping):
         if odd := [name for name in value if not isinstance(name, str)]:
             raise refusal(key, odd[0], "keys must be strings")

@@ -174,7 +174,7 @@ def run(
     else:
         raise refusal("scenario", scenario, "must be a name, a path, or the contents as a dict")
     if loaded.sweep is not None:
-        raise UserError(f"{scenario}: contains a sweep; run it with `coterie sweep`")
+        raise UserError(f"{scenario} contains a sweep; run it with `coterie sweep`")
     folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
     return _ran(
         loaded,
@@ -191,7 +191,7 @@ def run(
 def load(directory: str | Path) -> Run:
     """Return the results of an earlier run; for a sweep use `Sweep(directory).load()`. Raises UserError."""
     if os.path.isfile(folder_of(directory, "directory") / INDEX):
-        raise UserError(f"{directory}: is a sweep; read its runs with coterie.Sweep(directory).load()")
+        raise UserError(f"{directory} is a sweep; read its runs with coterie.Sweep(directory).load()")
     return Run(directory)
 
 

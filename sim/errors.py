@@ -49,7 +49,7 @@ def require_packages(extra: str, what: str, *packages: str) -> None:
     """Raise UserError before a run if packages of an extra are missing."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        raise UserError(f"{what}: needs the package {missing[0]}; pip install 'coterie[{extra}]'")
+        raise UserError(f"{what} needs the package {missing[0]}; run pip install 'coterie[{extra}]'")
 
 
 class NotVerified(Exception):

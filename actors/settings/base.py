@@ -120,7 +120,9 @@ def at_least_one(section: Settings, *keys: str) -> None:
     """Raise SettingError if all of these keys have their defaults, because the section then has no effect."""
     if not any(_differs_from_default(section, key) for key in keys):
         *first, last = map(repr, keys)
-        raise SettingError(keys[0], None, f"set {', '.join(first)} or {last}; otherwise, this has no effect")
+        raise SettingError(
+            keys[0], None, f"set {', '.join(first)} or {last}; otherwise, the section has no effect"
+        )
 
 
 def idle(section: Settings, reason: str, *keys: str) -> None:

@@ -193,7 +193,10 @@ class Span:
 
 
 def parse_span(value: Any, *units: str) -> Span:
-    """Parse ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError for others and 0."""
+    """Parse ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``.
+
+    Raises ValueError for other values and for 0.
+    """
     if isinstance(value, Span):
         return value
     example = _counted(units)

@@ -1,4 +1,4 @@
-"""Clients train, and take the coordinate-wise median of their neighbors' models and their own, in rounds."""
+"""In each round, clients train and take the coordinate-wise median of their and their neighbors' models."""
 
 import torch
 

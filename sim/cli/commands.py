@@ -324,7 +324,7 @@ def _require_before_end(scenario: "Scenario", checkpoints_s: Sequence[float]) ->
     if end_s is not None and max(checkpoints_s, default=0.0) > end_s:
         late, end = DURATION.format(max(checkpoints_s)), DURATION.format(end_s)
         raise UserError(
-            f"--checkpoint-at {late}: is after the end of the run; must be at most run.duration ({end})"
+            f"--checkpoint-at {late} is after the end of the run; must be at most run.duration ({end})"
         )
 
 

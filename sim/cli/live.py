@@ -112,7 +112,7 @@ def calibrate(
         try:
             out.write_text(tomli_w.dumps(contents), encoding="utf-8")
         except OSError as error:
-            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise UserError(f"--out {out} cannot be written: {error.strerror}") from error
         for section, keys in found.sections().items():
             echo(f"[{section}]")
             for key, value in keys.items():

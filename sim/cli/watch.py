@@ -52,7 +52,7 @@ def bound(folder: Path, port: int) -> socket.socket:
     try:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
-        raise UserError(f"--port {port}: cannot be used: {error.strerror}") from error
+        raise UserError(f"--port {port} cannot be used: {error.strerror}") from error
 
 
 def server_of(folder: Path) -> uvicorn.Server:

@@ -83,7 +83,10 @@ class Draws:
         return first
 
     def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
-        """Return the next job of this purpose. On a new batch, it has the next undrawn batch number."""
+        """Return the next job of this purpose.
+
+        With `on="batch"`, it has the number of the next undrawn batch.
+        """
         if isinstance(on, Batch):
             return SampleJob(self.client, self.key("batch"), on.number)
         return SampleJob(self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0)
@@ -133,7 +136,7 @@ def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Ve
         return inputs
     values = torch.as_tensor(inputs).to(torch.float32)
     if values.shape[1:] != shape or not values.numel():
-        raise ValueError(f"predict: inputs have the shape {list(values.shape)}; {wanted}")
+        raise ValueError(f"predict: inputs have shape {list(values.shape)}; {wanted}")
     if not values.isfinite().all():
         raise ValueError("predict: all inputs must be finite as float32")
     return known(engine, values.flatten())

@@ -209,7 +209,8 @@ class VirtualLoop(TimerLoop):
 
         False if `stop` or `pause` ended the run earlier; the clock is then at the last event. If no event is
         left, `Deadlock` is raised if a task registered by `must_finish` still waits; otherwise only observers
-        fire. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
+        fire. An unhandled error of a callback is raised, too. Raises ValueError if `time_s` is past or
+        infinite.
         """
         if not self.now_s <= time_s < math.inf:
             raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
@@ -417,7 +418,7 @@ class VirtualLoop(TimerLoop):
 
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
         """Register a task that must finish: if it still waits when no event is left, this is a `Deadlock`, in
-        which `describe()` states the reason of the wait."""
+        which `describe()` states the reason for the wait."""
         if not task.done():
             self._must_finish[task] = describe
 

@@ -12,7 +12,7 @@ _LISTED_MAX = 20  # waiting tasks that the message lists
 class Deadlock(RuntimeError):
     """Error: no event is left that could wake the waiting tasks.
 
-    time_s: virtual time in seconds. waiting: pairs of a task's name and the reason of its wait.
+    time_s: virtual time in seconds. waiting: pairs of a task's name and the reason for its wait.
     """
 
     problem = "deadlock at {} s of virtual time: no events are left, and these tasks wait forever"

@@ -58,7 +58,7 @@ def _encoded(kind: Hashable, part: str | int) -> bytes:
 def key(seed: int, *names: str | int) -> int:
     """Return the 64-bit key of a stream, for `splitmix64` and `splitmix64_array`.
 
-    TypeError for a name that is neither str nor int.
+    Raises TypeError for a name that is neither str nor int.
     """
     return _digest(seed, names, 8)
 

@@ -28,7 +28,7 @@ _numbers = count(1)  # for default names of tasks
 def sleep(seconds: float) -> Generator[float, None, None]:
     """Let `seconds` of virtual time pass. If they are not above 0, all ready callbacks run first.
 
-    Only tasks of a virtual loop can await it. ValueError for nan.
+    Only tasks of a virtual loop can await it. Raises ValueError for nan.
     """
     if seconds != seconds:
         raise ValueError("the length of a sleep is not a number (nan)")
@@ -64,7 +64,7 @@ class Signal:
         return self._reason is not None
 
     def set_result(self, result: None) -> None:
-        """Make the waiting task ready to run. asyncio.InvalidStateError if the signal is done."""
+        """Make the waiting task ready to run. Raises asyncio.InvalidStateError if the signal is done."""
         if self._done:
             raise asyncio.InvalidStateError("a signal is set only once")
         self._done = True

@@ -87,7 +87,8 @@ class Architecture:
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
-                "(batch norms? use GroupNorm, or sim.learning.models.modules.batch_norm.replace_batch_norms)"
+                "(if these are batch norms, use GroupNorm, or "
+                "sim.learning.models.modules.batch_norm.replace_batch_norms)"
             )
         for path, part in module.named_modules():
             if self._is_unknown(part):
@@ -175,7 +176,7 @@ class Architecture:
     def part(self, name: str, row: int | None = None) -> slice:
         """Return a part's slice of the flat vector: a parameter, a row of it, or all below a prefix ("head").
 
-        ValueError for an unknown name or row.
+        Raises ValueError for an unknown name or row.
         """
         if row is not None:
             whole = self._slice(name)
@@ -194,11 +195,11 @@ class Architecture:
         return slice(first, end)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the parameter `name`; ValueError for an unknown name."""
+        """Return the shape of the parameter `name`. Raises ValueError for an unknown name."""
         return self._slice(name).shape
 
     def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """Return one parameter by its full name, in its shape; ValueError for an unknown name."""
+        """Return one parameter by its full name, in its shape. Raises ValueError for an unknown name."""
         part = self._slice(name)
         if not isinstance(parameters, Tensor):
             return parameters[name]
@@ -243,7 +244,7 @@ class Architecture:
         return torch.func.functional_call(self.module, self.named(parameters), (x,))
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """Return the outputs and the representations before the scores; TypeError unless decoupled."""
+        """Return the outputs and the representations before the scores. Raises TypeError unless decoupled."""
         self.require_decoupled()
         return torch.func.functional_call(self.module, self.named(parameters), (x,), {"embed": True})
 

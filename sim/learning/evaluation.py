@@ -37,7 +37,7 @@ def measure_models(
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged with these shares, and so are their objectives.
-    ValueError for ensembles in a task without predictions. others: samples of "train_loss" and
+    Raises ValueError for ensembles in a task without predictions. others: samples of "train_loss" and
     of the "validation_..." metrics, by "training" and "validation", without augmentation. workers: measure
     several clients at the same time, by default this thread only.
 

@@ -110,7 +110,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
-    """Return (model, parameters, x, y) -> the loss of each sample, [B]. ValueError if there is no `each`."""
+    """Return (model, parameters, x, y) -> the loss of each sample, [B]. Raises ValueError without `each`."""
     each: Any = getattr(objective, "each", None)
     if each is None:
         name = getattr(objective, "__name__", type(objective).__name__)

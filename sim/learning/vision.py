@@ -24,7 +24,7 @@ _SPLITS = {"SVHN": ({"split": "train"}, {"split": "test"})}
 
 
 def import_torchvision() -> ModuleType:
-    """Return the module torchvision, without its compiled operators if these do not load. UserError."""
+    """Return torchvision, without its compiled operators if these do not load. Raises UserError."""
     require_packages("vision", f"{', '.join(NETWORKS)} and downloads of data", "torchvision")
     try:
         return importlib.import_module("torchvision")

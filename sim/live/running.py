@@ -135,7 +135,7 @@ def _require_of_live_runs(options: RunOptions) -> None:
     simulated = ("hooks", "on_evaluation", "checkpoint_every_s", "checkpoints_s", "anyway")
     for name in simulated:
         if getattr(options, name) != getattr(DEFAULT, name):
-            raise UserError(f"{name}: is an option of simulations, not of live runs; remove it")
+            raise UserError(f"{name} is an option of simulations, not of live runs; remove it")
     if options.device not in ("auto", "cpu"):
         raise UserError(f"--device {options.device}: live runs compute on CPUs; must be auto or cpu")
 

@@ -21,7 +21,7 @@ def read_token(folder: Path) -> bytes:
     except (OSError, ValueError, UserError):
         secret = b""
     if len(secret) != TOKEN_BYTES:
-        raise UserError(f"--certificates {folder}: has no valid {TOKEN}; create one with --make-certificates")
+        raise UserError(f"--certificates {folder} has no valid {TOKEN}; create one with --make-certificates")
     return secret
 
 

@@ -57,7 +57,7 @@ class Plugin:
 
 
 def is_plugin(name: object) -> TypeGuard[str]:
-    """Return whether a name in a scenario names user's code."""
+    """Return whether a name in a scenario names user code."""
     if not isinstance(name, str):
         return False
     source, _, label = name.rpartition(":")

@@ -1,4 +1,4 @@
-"""Keys of a scenario that may name user's code."""
+"""Keys of a scenario that may name user code."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, eq=False)
 class PluginPoint:
-    """Annotation of a table that may name user's code instead of a built-in kind.
+    """Annotation of a table that may name user code instead of a built-in kind.
 
     The reader of a scenario finds these tables with `annotated`, loads the code and creates sections of the
     class `section`, which pass validation unchanged. In the JSON Schema, "x-own" describes the keys that all

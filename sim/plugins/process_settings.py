@@ -1,4 +1,4 @@
-"""Process-wide settings of torch, which user's code must not change."""
+"""Process-wide settings of torch, which user code must not change."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
-    """Restore torch's default dtype and device after user's code. Raises ValueError if it changed them.
+    """Restore torch's default dtype and device after user code. Raises ValueError if it changed them.
 
     All models are float32, on the device of the run.
     """

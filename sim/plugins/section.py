@@ -1,4 +1,4 @@
-"""Sections of user's code: the keys of a table are the arguments of a class or function."""
+"""Sections of user code: the keys of a table are the arguments of a class or function."""
 
 import inspect
 import typing
@@ -17,13 +17,13 @@ from sim.plugins.loader import Plugin
 from sim.plugins.process_settings import settings_kept
 
 FAILURES = (Exception, SystemExit)
-"""Exceptions that count as failures of user's code; its sys.exit() does not end a run."""
+"""Exceptions that count as failures of user code; its sys.exit() does not end a run."""
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
-"""Regular expression for names of user's code in a scenario, such as "my.py:Net"."""
+"""Regular expression for names of user code in a scenario, such as "my.py:Net"."""
 
 
 class PluginSection(Settings):
-    """A section of user's code; `section_of` creates a subclass for each class or function."""
+    """A section of user code; `section_of` creates a subclass for each class or function."""
 
     provided: ClassVar[tuple[str, ...]]
     """Arguments that coterie passes if the code has them; all others are keys of the table."""

@@ -47,7 +47,7 @@ def raise_interrupted(number: int) -> None:
 def exit_at_once(number: int, message: str = "interrupted") -> None:
     """Handle a signal by ending the process, if there is nothing to clean up.
 
-    The code that runs at that time, such as an import, could swallow an exception.
+    It raises no exception, because the interrupted code, such as an import, could swallow it.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # closed, or in the middle of a line

@@ -97,9 +97,9 @@ def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
         def make(scenario: Scenario, data: ClientData) -> Workers:
             if scenario.engine.devices is not None:
                 stated = f"engine.devices = {json.dumps(scenario.engine.devices)}"
-                raise UserError(f"{stated}: cannot be combined with --on ray, which uses CPUs; remove one")
+                raise UserError(f"{stated} cannot be combined with --on ray, which uses CPUs; remove one")
             if data.train.x.device.type != "cpu":
-                raise UserError("--on ray: computes on CPUs, but this run is on a GPU; use --device cpu")
+                raise UserError("--on ray computes on CPUs, but this run is on a GPU; use --device cpu")
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="coterie-")))
             _write_code(scenario, folder)
             ray = opened.enter_context(cluster(address, cores(), folder))

@@ -159,7 +159,7 @@ def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> in
 def _value(text: str, option: str) -> Any:
     """Parse the value after "=" as TOML, or else as text."""
     if not text.strip():
-        raise UserError(f"{option}: has no value; use --unset to remove a key, or '\"\"' for empty text")
+        raise UserError(f"{option} has no value; use --unset to remove a key, or '\"\"' for empty text")
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

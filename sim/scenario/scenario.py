@@ -135,7 +135,7 @@ def load_scenario(
     ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. unset: keys to remove from the file
     before any override. more: contents to add before that. Overriding protocol.name removes the keys that
     only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's code that the
-    scenario names; False rejects a scenario with user's code. method: a class that replaces the file's
+    scenario names; False rejects a scenario with user code. method: a class that replaces the file's
     protocol. Raises UserError.
     """
     path = find_scenario(path)

@@ -36,10 +36,10 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
             if kind is None:
                 later, changing = ", ".join(LATER), ", ".join(changing_of(parent))
                 raise UserError(
-                    f"{key}: cannot change during a run; these can start later: {later}; and --set can "
-                    f"change {changing}"
+                    f"{key} cannot change during a run. These can start later: {later}. --set can "
+                    f"change: {changing}"
                 )
-            raise UserError(f"{key}: changes an entry at or before --at ({time_s:g} s); must be after it")
+            raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); must be after it")
 
 
 def shared_until(scenario: Scenario, parent: Scenario) -> float | None:

@@ -357,7 +357,7 @@ class Comparison:
                 found.append(f"settings were tuned by different studies: {'; '.join(by_study)}")
         if seeds := sorted(set().union(*[group.tuning_seeds for group in self.groups])):
             numbers = ", ".join(map(str, seeds))
-            found.append(f"seeds {numbers} also selected the settings; use other seeds for results")
+            found.append(f"seeds {numbers} were also used for tuning; use other seeds for results")
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Worker of a sweep: runs one cell, or cells one after the other in a separate process."""
+"""Worker of a sweep: runs one cell, or cells one at a time in a separate process."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class RandomQuantity(Settings):
 
     @abstractmethod
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
-        """Return the function that draws values. Measured kinds read their trace here. UserError.
+        """Return the function that draws values. Measured kinds read their trace here. Raises UserError.
 
         key: the scenario's key of this quantity, for errors.
         """

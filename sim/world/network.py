@@ -122,7 +122,7 @@ class SimulatedNetwork(Transport):
     # -- Attached actors
 
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
-        """Make `name` reachable: arrivals call `deliver(envelope)`. ValueError if it is already attached."""
+        """Make `name` reachable: arrivals call `deliver(envelope)`. Raises ValueError if attached already."""
         if name in self._deliver:
             raise ValueError(f"{name!r} is already attached")
         self._deliver[name] = deliver
@@ -170,8 +170,8 @@ class SimulatedNetwork(Transport):
     def send(self, envelope: Envelope) -> None:
         """Send a message and return immediately. Later changes of the message by the sender have no effect.
 
-        TypeError if it cannot be encoded. UnknownPeer if no actor of the run has the receiver's name. An
-        unreachable receiver is no error.
+        Raises TypeError if it cannot be encoded, and UnknownPeer if no actor of the run has the receiver's
+        name. An unreachable receiver is no error.
         """
         pair = (envelope.sender, envelope.receiver)
         connection = self._connections.get(pair)

@@ -38,7 +38,7 @@ class Participants:
         return tuple([name for names in listed for name in names])
 
     def groups(self, groups: Groups, key: str) -> tuple[tuple[str, ...], ...]:
-        """Return the names in each group. key: the groups' key in the scenario, for errors. UserError."""
+        """Return the names in each group. key: the groups' key in the scenario. Raises UserError."""
         if groups != "clusters":
             return tuple([self.members(group) for group in groups])
         if self.clusters is None:

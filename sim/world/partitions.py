@@ -96,7 +96,7 @@ class NetworkPartition(Settings):
         return self
 
     def build(self, number: int, participants: Participants) -> ScheduledPartition | None:
-        """Return the partition of entry `number`. None if one side of it is empty. UserError."""
+        """Return the partition of entry `number`. None if one side of it is empty. Raises UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
             groups = participants.groups(self.groups, f"network.partition.{number}.groups")

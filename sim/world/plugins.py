@@ -41,7 +41,7 @@ class WorldPlugin(PluginSection):
             raise self.refusal(f"failed {about()}: {in_short(error)}", error) from error
 
     def items(self, found: Any, about: Callable[[], str]) -> Iterator[Any]:
-        """Yield the items of the list or generator that the function returned. UserError."""
+        """Yield the items of the list or generator that the function returned. Raises UserError."""
         try:
             yield from found
         except FAILURES as error:
@@ -53,7 +53,7 @@ class WorldPlugin(PluginSection):
     def row(
         self, item: Any, form: str, about: Callable[[], str], lengths: Container[int] = (2,)
     ) -> tuple[Any, ...]:
-        """Return an item as a tuple with one of these `lengths`. UserError."""
+        """Return an item as a tuple with one of these `lengths`. Raises UserError."""
         try:
             values = tuple(item)
         except TypeError:
@@ -63,7 +63,7 @@ class WorldPlugin(PluginSection):
         return values
 
     def number(self, value: Any, least: float, most: float, unit: str, about: Callable[[], str]) -> float:
-        """Return `value` as a number from `least` to `most`. UserError."""
+        """Return `value` as a number from `least` to `most`. Raises UserError."""
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if is_number and least <= float(value) <= most:
             return float(value)
@@ -72,7 +72,7 @@ class WorldPlugin(PluginSection):
         raise self.refusal(f"returned {text} {about()}; must be {unit} {allowed}")
 
     def same_again(self, find: Callable[[], Found], about: Callable[[], str]) -> Found:
-        """Call `find` twice and return its result. UserError if the two differ."""
+        """Call `find` twice and return its result. Raises UserError if the two differ."""
         first, second = find(), find()
         if first != second:
             raise self.refusal(
@@ -92,7 +92,7 @@ class QuantityPlugin(WorldPlugin):
     unit: ClassVar[str]
 
     def of(self, who: ActorId, clients: int, seed: int, purpose: str) -> float:
-        """Return the value for a client or server, with random numbers for this purpose only. UserError."""
+        """Return the value for a client or server, with its own random numbers. Raises UserError."""
         about = self.about_client(who)
 
         def find() -> float:
@@ -102,7 +102,7 @@ class QuantityPlugin(WorldPlugin):
         return self.same_again(find, about)
 
     def checked(self, value: Any, about: Callable[[], str]) -> float:
-        """Return `value` if it is a value of this quantity. UserError."""
+        """Return `value` if it is a value of this quantity. Raises UserError."""
         return self.number(value, self.least, self.most, self.unit, about)
 
 

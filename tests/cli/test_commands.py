@@ -191,7 +191,7 @@ def test_a_checkpoint_that_would_come_after_the_end_is_refused(
 ) -> None:
     result = invoke("--set", "run.duration=60 s", "--checkpoint-at", "60 s", "--checkpoint-at", "90 s")
     assert result.exit_code == 2 and not runs.calls
-    said = "--checkpoint-at 90 s: is after the end of the run; must be at most run.duration (1 min)"
+    said = "--checkpoint-at 90 s is after the end of the run; must be at most run.duration (1 min)"
     assert said in result.stderr
     assert invoke("--set", "run.duration=60 s", "--checkpoint-at", "60 s").exit_code == 0
     assert runs.calls[0][2]["checkpoints_s"] == [60.0]

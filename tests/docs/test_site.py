@@ -96,7 +96,7 @@ def test_files_have_pages_that_show_them_whole(made: dict[str, str]) -> None:
 
 def test_lists_of_files_say_what_each_is(made: dict[str, str]) -> None:
     listed = made["files/docs/examples.md"]
-    assert "median_rounds.py.md): Clients train, and take the coordinate-wise median" in listed
+    assert "median_rounds.py.md): In each round, clients train and take the coordinate-wise" in listed
     assert "minimal.toml.md): The smallest valid scenario" in listed
 
 

@@ -214,7 +214,9 @@ def test_a_class_of_a_notebook_is_resumed_and_forked_by_itself(here: Path) -> No
     other = coterie.fork(longer, 9.0, leaves, protocol=kind, quiet=True)
     assert other.events.filter(event="leave")["time"].to_list() == [10.0]
     changed = written_in(cell.replace("train()", "train(2)"), "<ipython-input-9-a1b2c3>")
-    with pytest.raises(UserError, match=r"Written: its source text differs from the method of the run in"):
+    with pytest.raises(
+        UserError, match=r"the source text of protocol = Written differs from the method of the run in"
+    ):
         coterie.resume(longer, until="14 s", protocol=changed, quiet=True)
 
 

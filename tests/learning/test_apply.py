@@ -422,7 +422,7 @@ def test_arguments_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="another engine"):
         engine.apply(torch.maximum, (x, other.vector(numbers(1))), {})
     with pytest.raises(
-        ValueError, match=r"in one dimension, not the shape \(2, 3\) and type torch.float64; `flatten\(\)`"
+        ValueError, match=r"in one dimension, not shape \(2, 3\) and type torch.float64; `flatten\(\)`"
     ):
         engine.apply(torch.maximum, (x, np.zeros((2, 3))), {})
     with pytest.raises(TypeError, match="is applied without arguments"):

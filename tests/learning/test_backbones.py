@@ -53,7 +53,7 @@ def test_images_become_features(backbone: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in ANY_SHAPE])
 def test_the_others_need_images(backbone: str) -> None:
-    with pytest.raises(UserError, match=rf'model.backbones: "{backbone}": needs images .*small-mlp'):
+    with pytest.raises(UserError, match=rf'model.backbones: "{backbone}" needs images .*small-mlp'):
         backbone_module(backbone, DIGITS, FEATURES)
 
 

@@ -68,7 +68,7 @@ def net(classes):
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (["model={name='net.py:net'}"], "its batch norms and dropouts"),
+        (["model={name='net.py:net'}"], "its batch normalization and dropout layers"),
         (
             ["protocol={name='mapl'}", "model={name='decoupled', backbones=['small-mlp']}"],
             "the method's loss",

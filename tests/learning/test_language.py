@@ -427,7 +427,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "a wrong shape": (
         spoil_tensors(lambda weights: weights.update({"ln_f.bias": torch.ones(9)})),
-        r"ln_f.bias: has the shape \(9,\); must be \(8,\)",
+        r"ln_f.bias: has shape \(9,\); must be \(8,\)",
     ),
     "not a number": (
         spoil_tensors(lambda weights: weights["ln_f.bias"].fill_(math.nan)),

@@ -228,8 +228,8 @@ def test_resnet9_pools_like_the_usual_one_on_32_pixels() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "input_shape", "classes", "message"),
     [
-        ("cnn", {}, (64,), 10, r'model.name = "cnn": needs images .* inputs have shape \(64,\)'),
-        ("resnet9", {}, (64,), 10, r'model.name = "resnet9": needs images'),
+        ("cnn", {}, (64,), 10, r'model.name = "cnn" needs images .* inputs have shape \(64,\)'),
+        ("resnet9", {}, (64,), 10, r'model.name = "resnet9" needs images'),
         ("resnet9", {}, (1, 7, 7), 10, "at least 8x8"),
     ],
 )

@@ -53,10 +53,10 @@ def mnist(tmp_path: Path) -> Path:
         (TRAIN_X, idx(GREY)[:-1], r"has 9,407 bytes after its header; must have 9,408.*\(12, 28, 28\)"),
         (TRAIN_X, idx(LABELS), "with 3 axes .*swapped"),
         (TRAIN_Y, idx(GREY), "with 1 axes .*swapped"),
-        (TRAIN_X, idx(GREY[:5]), r"labels: have the type uint8 and the shape \(12,\); must be 5 whole"),
+        (TRAIN_X, idx(GREY[:5]), r"labels: have type uint8 and shape \(12,\); must be 5 whole"),
         (TRAIN_Y, idx(LABELS + 1), "labels: number 9 is 10; must be from 0 to 9"),
         (TEST_X, idx(GREY[:5, :14, :14]), r"shape \(5, 1, 14, 14\); must be .* \(images, 1, 28, 28\)"),
-        (TRAIN_X, idx(GREY[:0]), r"the shape \(0, 1, 28, 28\); must be"),
+        (TRAIN_X, idx(GREY[:0]), r"shape \(0, 1, 28, 28\); must be"),
     ],
 )
 def test_spoiled_idx_files(tmp_path: Path, mnist: Path, file: str, content: bytes, problem: str) -> None:
@@ -150,9 +150,9 @@ def test_colour_images_of_one_colour_are_damage(tmp_path: Path) -> None:
         ({"data": PIXELS[:, :3000]}, "is not a batch of CIFAR, with data and labels, or is damaged"),
         ({"labels": [0, 1, 2, 3, 4, 10]}, "labels: number 5 is 10; must be from 0 to 9"),
         ({"labels": [0, 1, 2, 3, 4, -1]}, "labels: number 5 is -1; must be from 0 to 9"),
-        ({"labels": [0, 1, 2, 3, 4, 2.5]}, "labels: have the type float64 .*; must be 6 whole numbers"),
+        ({"labels": [0, 1, 2, 3, 4, 2.5]}, "labels: have type float64 .*; must be 6 whole numbers"),
         ({"labels": [[0], [1, 2]]}, "is not a batch of CIFAR"),
-        ({"labels": [0, 1]}, r"labels: have .* the shape \(2,\); must be 6"),
+        ({"labels": [0, 1]}, r"labels: have .* shape \(2,\); must be 6"),
     ],
 )
 def test_spoiled_batches_of_cifar(tmp_path: Path, batch: dict[str, Any], problem: str) -> None:
@@ -189,7 +189,7 @@ def test_files_that_are_no_batches(tmp_path: Path, content: bytes) -> None:
         ({"x_test": COLOUR[9:, :, :16, :16]}, r"x_test\.npy\.xz: images have .* shape \(3, 3, 16, 16\)"),
         ({"x_train": COLOUR[:3]}, r"y_train: have .* \(9,\); must be 3 whole numbers.*swapped"),
         ({"y_train": LABELS[:9] + 95}, "y_train: number 5 is 100; must be from 0 to 99"),
-        ({"y_test": LABELS[9:, None]}, r"y_test: have .* the shape \(3, 1\)"),
+        ({"y_test": LABELS[9:, None]}, r"y_test: have .* shape \(3, 1\)"),
         ({"y_test": np.array([0, 1, None])}, "Object arrays cannot be loaded"),
         ({"x_train": np.array([COLOUR, None], dtype=object)}, "Object arrays cannot be loaded"),
     ],

@@ -79,11 +79,11 @@ def test_both_splits_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ({"y": Y + 1}, "y: number 1 is 11; must be from 0 to 9"),
         ({"y": Y.astype(np.int16) - 2}, "y: number 0 is -1; must be from 0 to 9"),
-        ({"y": Y / 2}, "y: have the type float64"),
-        ({"y": Y[:3]}, r"y: have .* the shape \(3,\); must be 12 whole numbers"),
+        ({"y": Y / 2}, "y: have type float64"),
+        ({"y": Y[:3]}, r"y: have .* shape \(3,\); must be 12 whole numbers"),
         ({"X": X[:28, :28]}, r"images have .* \(12, 3, 28, 28\); must be .* \(images, 3, 32, 32\)"),
         ({"X": COLOUR}, r"images have .* \(32, 32, 12, 3\); must be"),
-        ({"X": X / 255}, "images have the type float64"),
+        ({"X": X / 255}, "images have type float64"),
         ({"X": X[..., 0]}, "is not a file of SVHN"),
         ({"X": X * 0}, "12 of 12 images have only one color"),
         (
@@ -124,9 +124,7 @@ def test_no_such_file_of_matlab(tmp_path: Path, content: bytes) -> None:
 def test_a_small_file_that_becomes_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_svhn(tmp_path / "svhn", X=np.zeros((32, 32, 3, 500), np.uint8))
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    with pytest.raises(
-        UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which exceeds the limit"
-    ):
+    with pytest.raises(UserError, match=r"contains X with shape \(32, 32, 3, 500\), which exceeds the limit"):
         read_images("svhn", tmp_path)
 
 
@@ -146,9 +144,7 @@ def test_a_variable_that_is_there_twice(tmp_path: Path, monkeypatch: pytest.Monk
     file = tmp_path / "svhn" / TRAIN
     file.write_bytes(large + file.read_bytes()[head:])
     monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    with pytest.raises(
-        UserError, match=r"contains X with the shape \(32, 32, 3, 500\), which exceeds the limit"
-    ):
+    with pytest.raises(UserError, match=r"contains X with shape \(32, 32, 3, 500\), which exceeds the limit"):
         read_images("svhn", tmp_path)
 
 

@@ -268,9 +268,9 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"hooks": [RunHook()]}, "hooks: is an option of simulations, not of live runs; remove it"),
-        ({"on_evaluation": print}, "on_evaluation: is an option of simulations"),
-        ({"checkpoints_s": [1.0]}, "checkpoints_s: is an option of simulations"),
+        ({"hooks": [RunHook()]}, "hooks is an option of simulations, not of live runs; remove it"),
+        ({"on_evaluation": print}, "on_evaluation is an option of simulations"),
+        ({"checkpoints_s": [1.0]}, "checkpoints_s is an option of simulations"),
         ({"device": "cuda"}, "--device cuda: live runs compute on CPUs; must be auto or cpu"),
     ],
 )

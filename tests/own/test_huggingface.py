@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a subset of a folder": (
         {},
         {"subset": "plain"},
-        "data.subset: applies only to the Hub; data.source = .*s is a folder",
+        "data.subset applies only to the Hub; data.source = .*s is a folder",
     ),
 }
 
@@ -301,9 +301,7 @@ def test_columns_that_say_too_little(tmp_path: Path) -> None:
 
 def test_images_of_another_size_in_the_test_split(tmp_path: Path) -> None:
     source = saved(tmp_path / "s", train=images(), test=images(GREY[:, :4]))
-    with pytest.raises(
-        UserError, match=r"column 'image' of test has samples of the shape \(1, 4, 4\); must be"
-    ):
+    with pytest.raises(UserError, match=r"column 'image' of test has samples of shape \(1, 4, 4\); must be"):
         read(source)
 
 
@@ -503,7 +501,7 @@ def test_a_download_that_fails_says_what_to_do(tmp_path: Path, monkeypatch: pyte
 
 def test_without_the_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.errors.find_spec", lambda name: None)
-    needs = r"needs the package {}; pip install 'coterie\[huggingface\]'"
+    needs = r"needs the package {}; run pip install 'coterie\[huggingface\]'"
     with pytest.raises(UserError, match=needs.format("datasets")):
         hub(tmp_path)
     with pytest.raises(UserError, match=needs.format("PIL")):

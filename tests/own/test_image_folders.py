@@ -404,7 +404,9 @@ def test_more_than_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_pillow_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.errors.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"images\": needs the package PIL; pip install 'coterie\[vision\]'"):
+    with pytest.raises(
+        UserError, match=r"images\" needs the package PIL; run pip install 'coterie\[vision\]'"
+    ):
         read(alike(tmp_path / "s"))
 
 

@@ -56,8 +56,8 @@ MISSING = {  # what the function returns, and what is said of it
         r"clients\[2\] is None, a missing",
     ),
     "a client without a name": ("x, y, np.where(gap, '', who)", r"clients\[3\] is empty, a missing"),
-    "a number as a text": ("[['1,5', '2'], ['3', '4']], [0, 1]", "x has the type <U3; must be real numbers"),
-    "a text among clients' numbers": ("x, y, [1, 1, '2', 2, 3, 3]", "clients has the type object; must be"),
+    "a number as a text": ("[['1,5', '2'], ['3', '4']], [0, 1]", "x has type <U3; must be real numbers"),
+    "a text among clients' numbers": ("x, y, [1, 1, '2', 2, 3, 3]", "clients has type object; must be"),
 }
 
 

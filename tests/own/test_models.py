@@ -190,7 +190,7 @@ WRONG = {
         "self.count += 1; return self.a(x)",
         "Net cannot be computed: .*Net changes its buffer count in forward",
     ),
-    "a wrong shape": ("return self.a(x)[:, :9]", r"the shape \(2, 9\), not \(2, 10\) \(samples, outputs\)"),
+    "a wrong shape": ("return self.a(x)[:, :9]", r"shape \(2, 9\), not \(2, 10\) \(samples, outputs\)"),
     "an exception": ("raise KeyError('mine')", "net.py:8: Net cannot be computed.*KeyError: 'mine'"),
     "layers that do not fit": ("return self.a(self.a(x))", "net.py:8: Net cannot be computed"),
 }

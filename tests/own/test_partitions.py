@@ -65,8 +65,8 @@ WRONG = {
     "nobody's": ("[[0], [1], []]", r"train\[2\] has .*; must be a list of whole numbers, at least one"),
     "twice in one": ("[[0], [1], [4, 4]]", r"train\[2\] contains the sample 4 twice"),
     "two clients'": ("[[0], [1], [4, 0]]", "clients 0 and 2 both have the sample 0; assign it to one client"),
-    "numbers with a point": ("[[0.0], [1], [2]]", r"train\[0\] has the type float64 and the shape \(1,\)"),
-    "ragged lists": ("[[[0], [1, 2]], [1], [2]]", r"train\[0\] has the type object and the shape \(0,\)"),
+    "numbers with a point": ("[[0.0], [1], [2]]", r"train\[0\] has type float64 and shape \(1,\)"),
+    "ragged lists": ("[[[0], [1, 2]], [1], [2]]", r"train\[0\] has type object and shape \(0,\)"),
     "other parts": ('{"train": [[0], [1], [2]], "tests": []}', "has 'train', 'tests'; must be a list"),
     "validated on what it trains on": (
         '{"train": [[0], [1], [2]], "validation": [[3], [1], [4]]}',
@@ -126,7 +126,7 @@ def test_a_file_beside_the_scenario(tmp_path: Path) -> None:
         ("[[0], [1]", "is not JSON, or is damaged"),
         ("", "is empty"),
         ("[[0], [1], [12]]", r"train\[2\]\[0\] is 12; must be from 0 to 11"),
-        ("[[0], [1], null]", r"train\[2\] has the type object"),
+        ("[[0], [1], null]", r"train\[2\] has type object"),
         ('"012"', "train is a str"),
     ],
 )

@@ -315,10 +315,10 @@ def test_arrays_in_one_part(tmp_path: Path) -> None:
         ({"x": X, "y": Y, "x_test": X}, r"contains x, y, x_test; needs x, y"),
         ({"x_test": X, "y_test": Y}, r"contains x_test, y_test; needs x, y"),
         ({"x": X, "y": Y.astype(object)}, r"is not a .npz file of arrays of numbers"),
-        ({"x": X, "y": Y[:5]}, r"y has the shape \(5,\); must be \(12,\)"),
-        ({"x": X, "y": Y / 2}, r"y has the type float64"),
+        ({"x": X, "y": Y[:5]}, r"y has shape \(5,\); must be \(12,\)"),
+        ({"x": X, "y": Y / 2}, r"y has type float64"),
         ({"x": X * np.nan, "y": Y}, r"x\[0, 0\] is nan"),
-        ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, r"x_test has samples of the shape"),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, r"x_test has samples of shape"),
     ],
 )
 def test_arrays_that_are_refused(tmp_path: Path, found: dict[str, Any], message: str) -> None:

@@ -52,7 +52,7 @@ WRONG = {
         "the same link with another weight",
     ),
     "more than there is": (TOPOLOGY, "return [(0, 1, .7), (1, 2, .7)]", "client 1 that add up to 1.4"),
-    "an array of another size": (TOPOLOGY, "return np.ones((5, 6))", r"the shape \(5, 6\); .*shape \(6, 6\)"),
+    "an array of another size": (TOPOLOGY, "return np.ones((5, 6))", r"shape \(5, 6\); .*shape \(6, 6\)"),
     "an array one way": (TOPOLOGY, "return np.eye(6, k=1) / 2", "row 0, column 1, but none in row 1.* true"),
     "an array of too much": (TOPOLOGY, "return np.ones((6, 6))", "row 0 adds up to 6 with its diagonal"),
 }

@@ -168,7 +168,7 @@ def test_what_cannot_be_is_said_before_the_run(
         patched.setitem(sys.modules, "ray", None)
         refused = CliRunner().invoke(app, command)
         assert refused.exit_code == 2
-        assert "--on ray: needs the package ray; pip install 'coterie[ray]'" in refused.output
+        assert "--on ray needs the package ray; run pip install 'coterie[ray]'" in refused.output
     pytest.importorskip("ray", reason="Ray is not installed")
     for address, why in (("127.0.0.1:1", "refused"), ("a b", "Invalid address")):
         refused = CliRunner().invoke(app, [*command, "--address", address])

@@ -163,12 +163,12 @@ def test_who_needs_an_extra_says_which(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2, result.output
-    assert f"needs the package {package}; pip install 'coterie[{extra}]'" in result.output
+    assert f"needs the package {package}; run pip install 'coterie[{extra}]'" in result.output
 
 
 def test_networks_of_torchvision_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     missing(monkeypatch, "torchvision")
-    with pytest.raises(UserError, match=r"resnet18.*: needs the package torchvision"):
+    with pytest.raises(UserError, match=r"resnet18.* needs the package torchvision"):
         network("resnet18", 3, 10)
 
 

@@ -92,9 +92,9 @@ def test_the_samples_are_those_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
-        (np.zeros(4), r"inputs have the shape \[4\]; must be \[B, 4\], or a handle on B x 4 numbers"),
-        (np.zeros((2, 5)), r"inputs have the shape \[2, 5\]; must be"),
-        (np.zeros((0, 4)), r"inputs have the shape \[0, 4\]; must be"),
+        (np.zeros(4), r"inputs have shape \[4\]; must be \[B, 4\], or a handle on B x 4 numbers"),
+        (np.zeros((2, 5)), r"inputs have shape \[2, 5\]; must be"),
+        (np.zeros((0, 4)), r"inputs have shape \[0, 4\]; must be"),
         (np.full((1, 4), 1e39), "must be finite"),
         (np.full((1, 4), np.nan), "must be finite"),
     ],

@@ -254,7 +254,8 @@ BAD = {
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
-        "change.0.network: set 'network', 'training', 'churn' or 'protocol'; otherwise, this has no effect",
+        "change.0.network: set 'network', 'training', 'churn' or 'protocol'; otherwise, the section has no "
+        "effect",
     ),
     "a change to a network as it was": (
         edited("[devices]", '[[change]]\nat = "1 s"\nnetwork = {}\n[devices]'),
@@ -370,7 +371,7 @@ def test_images_for_a_model_that_needs_them(tmp_path: Path, runner: CliRunner) -
     path = write(tmp_path, edited('name = "mlp"\nhidden = [8]', 'name = "cnn"'))
     result = runner.invoke(app, ["check", str(path)])
     assert result.exit_code == 2
-    assert result.output.startswith(f'{path}: model.name = "cnn": needs images')
+    assert result.output.startswith(f'{path}: model.name = "cnn" needs images')
 
 
 @pytest.mark.parametrize("kind", ["wrong unit", "unknown protocol setting"])

@@ -287,10 +287,12 @@ def test_devices_that_cannot_be(tmp_path: Path, stated: str) -> None:
 
 
 def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = 'engine.devices = ["cuda:0", "cuda:1"]'
+
     def refusal(device: str = "auto") -> str:
         with pytest.raises(UserError) as raised:
             build(load(tmp_path, DIGITS, TWO), device=device)
-        return str(raised.value).removeprefix('engine.devices = ["cuda:0", "cuda:1"]: ')
+        return str(raised.value).removeprefix(f"{stated}: ")
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     none = "no cuda:0 on this machine, which has no CUDA device that torch can use"
@@ -303,16 +305,17 @@ def test_devices_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
     assert (
         refusal()
-        == "are GPU cuda:0 and GPU cuda:1; must be of the same kind; otherwise, results would differ"
+        == "the GPUs are GPU cuda:0 and GPU cuda:1; they must be of the same kind; otherwise, results would "
+        "differ"
     )
     for device in ("cpu", "cuda"):
-        assert refusal(device).startswith(f"cannot be combined with --device {device}; remove one")
+        assert refusal(device).startswith(f"{stated} cannot be combined with --device {device}; remove one")
 
 
 def test_devices_are_not_for_a_cluster(tmp_path: Path) -> None:
     with (
         workers_on_ray() as make,
-        pytest.raises(UserError, match=r"engine.devices = .*: cannot be combined with --on ray"),
+        pytest.raises(UserError, match=r"engine.devices = .* cannot be combined with --on ray"),
     ):
         make(load(tmp_path, DIGITS, TWO), None)
 

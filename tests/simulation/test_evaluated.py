@@ -80,7 +80,7 @@ def test_summary_and_report_say_which_model_is_which(tmp_path: Path) -> None:
     assert models["personal"]["mean"] == result.summary["accuracy"]["mean"]
     assert models["personal"]["mean"] != models["shared"]["mean"]
     page = (result.directory / "report.html").read_text(encoding="utf-8")
-    assert "several models (personal, shared) and are compared by personal" in page
+    assert "several models (personal, shared); the comparison uses personal" in page
     assert "models-over-time" in page
 
 

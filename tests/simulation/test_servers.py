@@ -126,7 +126,7 @@ def test_where_clients_own_everything_they_give_some_away() -> None:
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        (8, r"server.samples = 8: leaves no training sample for client \d, which owns 2 samples"),
+        (8, r"server.samples = 8 leaves no training sample for client \d, which owns 2 samples"),
         (9, "would own 9 samples"),
     ],
 )

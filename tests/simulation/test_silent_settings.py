@@ -89,7 +89,7 @@ def test_a_process_that_does_nothing(tmp_path: Path) -> None:
     process = f"churn_process=[{{kind='table', file={str(tmp_path / 'up.csv')!r}, clients=[0, 1]}}]"
     result = answered("check", tmp_path, QUADRATIC, "run.duration=5 s", process)
     assert result.exit_code == 0, result.output
-    assert "churn_process.0: causes no join or departure before the end of the run" in result.stderr
+    assert "churn_process.0 causes no join or departure before the end of the run" in result.stderr
 
 
 # --- lists and numbers that contradict each other -----------------------------------------------------------

@@ -135,7 +135,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
                 "data.samples=2",
                 'clients.topology={kind="erdos-renyi", probability=1e-9}',
             ],
-            "topology.probability = 1e-09: leaves 20,000 of clients.count = 20000 without a neighbor",
+            "topology.probability = 1e-09 leaves 20,000 of clients.count = 20000 without a neighbor",
         ),
         (
             QUADRATIC,

@@ -168,7 +168,7 @@ def test_endless_sessions_of_a_kind_are_an_error(
     kind: type[ChurnProcessKind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sim.world.churn.processes._GENERATED_MAX", 1_000)
-    with pytest.raises(UserError, match=r"^churn_process\.3: generates more than 1,000 sessions; must be"):
+    with pytest.raises(UserError, match=r"^churn_process\.3 generates more than 1,000 sessions; must be"):
         kind().play(3, (0, 1), 60.0, Participants(0, ()))
 
 

@@ -267,7 +267,7 @@ def test_planetlab_is_half_of_the_measured_round_trips(tmp_path: Path, real_data
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"network\.latency: needs planetlab_rtt_ms\.npz"):
+    with pytest.raises(UserError, match=r"network\.latency needs planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
 
 

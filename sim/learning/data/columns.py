@@ -66,7 +66,7 @@ class Column:
 
 
 def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
-    """Return the data set of a table, and of its test table, if any. UserError."""
+    """Return the data set of a table, and of its test table, if any. Raises UserError."""
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
         given["test"] = _read(section, folder, "data.test_file", section.test_file)
@@ -80,7 +80,7 @@ def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TableP
 
 
 def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> Dataset:
-    """Return the data set with the columns of tables as samples, "train" and optionally "test". UserError."""
+    """Return the data set of the columns of tables, "train" and optionally "test". Raises UserError."""
     section = section.with_features(given["train"].frame.columns)
     if not section.features:
         problem = "has no feature column besides label and client; at least one is needed"
@@ -119,7 +119,7 @@ def parts_of(
     tables: Mapping[str, TablePart],
     inputs: Callable[[str], tuple[np.ndarray, np.ndarray | None]],
 ) -> tuple[dict[str, ArraysPart], int | None]:
-    """Return inputs, labels and clients of each table's rows, and the number of classes. UserError.
+    """Return inputs, labels and clients of each table's rows, and the number of classes. Raises UserError.
 
     inputs: function from the name of a table to [rows, ...] of all its rows, and a mask of missing numbers or
     None.
@@ -146,7 +146,7 @@ def _described(columns: Sequence[Column]) -> str:
 
 
 def usable(section: TabularData, part: TablePart) -> TablePart:
-    """Return the table with its used columns; missing values are null where they are allowed. UserError."""
+    """Return the table with its used columns, and null for allowed missing values. Raises UserError."""
     file, frame = part.file, part.frame
     used, needed = section.used, [*section.labels, *filter(None, [section.client])]
     if absent := [name for name in used if name not in frame.columns]:
@@ -246,7 +246,7 @@ def _owners(
 
 
 def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
-    """Return a column as float64, with nulls for missing values. UserError for values outside float32.
+    """Return a column as float64, with nulls for missing values. Raises UserError for values outside float32.
 
     start: subtracted before whole numbers are rounded to float64.
     """
@@ -270,7 +270,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
 
 
 def learned(part: TablePart, name: str, section: TabularData) -> Column:
-    """Return the conversion of a feature column, as learned from the training file. UserError."""
+    """Return the conversion of a feature column, as learned from the training file. Raises UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
     if not len(known):
@@ -291,7 +291,7 @@ def learned(part: TablePart, name: str, section: TabularData) -> Column:
 
 
 def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> Column:
-    """Return a column of numbers. UserError if rounding to float32 would remove its differences."""
+    """Return a column of numbers. Raises UserError if rounding to float32 would remove its differences."""
     whole, start = known.cast(pl.Int64, strict=False), 0
     is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
     if standardise:

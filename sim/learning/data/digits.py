@@ -34,7 +34,7 @@ class Digits(LabelledData):
     """Name of the data set."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the digits that come with coterie. UserError if their file is damaged.
+        """Return the digits that come with coterie. Raises UserError if their file is damaged.
 
         A fixed fifth of every class is the test part, for any seed of the scenario, so that runs with
         different seeds use the same test samples. All pixels share one mean and one standard deviation.

@@ -30,19 +30,19 @@ class HuggingFaceData(HuggingFaceKeys):
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the rows of the splits, as numbers or pixels; download them if necessary. UserError."""
+        """Return the rows of the splits as numbers or pixels; download them if needed. Raises UserError."""
         from sim.learning.data.saved import load_saved
 
         return load_saved(self, InputFile("data.source", self._folder(folder)))
 
     def _folder(self, folder: DataFolder) -> Path:
-        """Return the folder of the data, after a download if necessary. UserError."""
+        """Return the folder of the data, after a download if necessary. Raises UserError."""
         stated = [key for key in ("subset", "revision") if getattr(self, key) is not None]
         for path in (Path(self.source), folder.path / self.source):
             if os.path.exists(path) or os.path.isabs(self.source):
                 if stated:
                     raise UserError(
-                        f"data.{stated[0]}: applies only to the Hub; data.source = {path} is a folder"
+                        f"data.{stated[0]} applies only to the Hub; data.source = {path} is a folder"
                     )
                 return path
         looked = (

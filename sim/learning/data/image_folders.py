@@ -25,7 +25,7 @@ _CINIC_10 = (
 
 
 def _pixels(pictures: Sequence[PictureFile], mode: str, size: int | None, remedy: str) -> np.ndarray:
-    """Return uint8 [pictures, channels, height, width]. UserError."""
+    """Return uint8 [pictures, channels, height, width]. Raises UserError."""
     from sim.learning.data.pictures import pixels
 
     files = [picture.file for picture in pictures]
@@ -77,7 +77,7 @@ class OwnImages(UserSamples):
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the images, decoded once; see `picture_parts`. UserError."""
+        """Return the images, decoded once; see `picture_parts`. Raises UserError."""
         require_packages("vision", 'data.name = "images"', "PIL")
         source = folder.file("data.source", self.source)
         found = picture_parts(source, by_client=self.client_folders)

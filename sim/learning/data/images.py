@@ -121,15 +121,15 @@ class ImageData(LabelledData):
     def checked(
         self, file: InputFile, images: np.ndarray, label_file: InputFile, labels: np.ndarray, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return images uint8 [n, *input_shape] and their classes int64 [n]; UserError for other contents.
+        """Return images uint8 [n, *input_shape] and their classes int64 [n].
 
-        name: name of the labels in their file.
+        name: name of the labels in their file. Raises UserError for other contents.
         """
         if images.dtype != np.uint8 or images.shape[1:] != self.input_shape or not len(images):
             wanted = ", ".join(map(str, self.input_shape))
             raise file.refusal(
-                f"images have the type {images.dtype} and the shape {images.shape}; must be bytes (uint8) of "
-                f"the shape (images, {wanted})"
+                f"images have type {images.dtype} and shape {images.shape}; must be bytes (uint8) of "
+                f"shape (images, {wanted})"
             )
         flat = images.reshape(len(images), -1)
         blank = int((flat.max(axis=1) == flat.min(axis=1)).sum())
@@ -139,7 +139,7 @@ class ImageData(LabelledData):
             )
         if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
             raise label_file.refusal(
-                f"have the type {labels.dtype} and the shape {labels.shape}; must be {len(images):,} whole "
+                f"have type {labels.dtype} and shape {labels.shape}; must be {len(images):,} whole "
                 "numbers, one for each image (train and test files swapped?)",
                 name,
             )

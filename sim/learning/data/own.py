@@ -27,7 +27,10 @@ class OwnData(PluginSection, UserArrays):
     provided = ("rng", "clients", "folder")
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Call the function with a generator of the seed, the number of clients and the data folder."""
+        """Call the function.
+
+        Its arguments are a random generator created from the seed, the number of clients and the data folder.
+        """
         path = folder.path if "folder" in self.takes else None
         try:
             found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=path)
@@ -78,7 +81,7 @@ class OwnData(PluginSection, UserArrays):
             first = first or form
             if form != first:
                 raise self._refuse(
-                    f"sample {index} has {form[1]} values and x of the shape {form[2:]}; must "
+                    f"sample {index} has {form[1]} values and x of shape {form[2:]}; must "
                     f"have {first[1]} and {first[2:]}, as in the first"
                 )
             rows.append((x, *others))

@@ -27,7 +27,7 @@ _REMEDY = (
 
 
 def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
-    """Return the data set of a folder written by `save_to_disk`. UserError."""
+    """Return the data set of a folder written by `save_to_disk`. Raises UserError."""
     there = split_folders(folder)
     names = {"train": ("split", section.split)}
     if section.test_split is not None or ("test" in there and section.split != "test"):
@@ -51,7 +51,7 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
 def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, str | None]:
     """Return the section with label and features stated, and the column of images, which is none of them.
 
-    UserError if a split does not show the roles of its columns.
+    Raises UserError if a split does not show the roles of its columns.
     """
     there = split.table.column_names
     if section.label is None:
@@ -77,7 +77,7 @@ def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, s
 
 
 def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
-    """Return the used columns as texts, numbers and classes; rows count from 0. UserError."""
+    """Return the used columns as texts, numbers and classes; rows count from 0. Raises UserError."""
     there = split.table.column_names
     used = section.used
     if absent := [name for name in used if name not in there]:
@@ -118,7 +118,7 @@ def _classes(split: Split, name: str) -> pl.Series:
 def _dataset_of_images(
     section: HuggingFaceKeys, splits: Mapping[str, Split], tables: Mapping[str, TablePart], image: str
 ) -> Dataset:
-    """Return the data set with the images of a column as samples, scaled by channel. UserError."""
+    """Return the data set with the images of a column as samples, scaled by channel. Raises UserError."""
     require_packages("huggingface", "images", "PIL")
     tables = {part: usable(section, table) for part, table in tables.items()}
     parts, classes = parts_of(
@@ -135,7 +135,7 @@ def _dataset_of_images(
 
 
 def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
-    """Return the images of some rows, uint8 [rows, channels, height, width]. UserError."""
+    """Return the images of some rows, uint8 [rows, channels, height, width]. Raises UserError."""
     from sim.learning.data.pictures import pixels
 
     column = split.table[image] if image in split.table.column_names else pa.chunked_array([], pa.null())

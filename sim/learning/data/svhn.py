@@ -33,7 +33,7 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
             taken += math.prod(shape) * np.dtype(kind).itemsize
             if taken > input_file.LIMIT_BYTES:
                 raise file.refusal(
-                    f"contains {name} with the shape {shape}, which exceeds the limit of "
+                    f"contains {name} with shape {shape}, which exceeds the limit of "
                     f"{input_file.LIMIT_BYTES // 2**20} MiB"
                 )
         found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)
@@ -51,7 +51,7 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
 
 
 def _unpacked(content: bytes, file: InputFile) -> bytes:
-    """Return a MATLAB 5 file without compression, so that its size bounds the memory needed. UserError.
+    """Return a MATLAB 5 file without compression, so that its size bounds the memory. Raises UserError.
 
     The header is followed by elements: a type, a length, and this many bytes; a packed element contains an
     element.

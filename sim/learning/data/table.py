@@ -15,7 +15,7 @@ class TableData(TableKeys):
     """
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the table's rows as numbers. UserError."""
+        """Return the table's rows as numbers. Raises UserError."""
         from sim.learning.data.columns import load_table
 
         return load_table(self, folder)

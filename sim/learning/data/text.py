@@ -70,7 +70,7 @@ class TextData(DataSection):
 
     @abstractmethod
     def read(self, folder: DataFolder) -> list[tuple[str, str]]:
-        """Return the training text and the test text of each language. UserError."""
+        """Return the training text and the test text of each language. Raises UserError."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if clients < len(self.languages):
@@ -209,7 +209,7 @@ class TextFile(Settings):
     """Family: the cluster of clients that are expected to find each other; by default the language."""
 
     def texts(self, number: int, folder: DataFolder) -> tuple[str, str]:
-        """Return the text for training and the text for testing. UserError."""
+        """Return the text for training and the text for testing. Raises UserError."""
         text = folder.file(f"data.texts.{number}.file", self.file).text()
         if self.test_file is not None:
             return text, folder.file(f"data.texts.{number}.test_file", self.test_file).text()

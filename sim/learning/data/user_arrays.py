@@ -183,13 +183,13 @@ def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> n
     """Return an array with one of these kinds of numpy's types; others are refused: it must be `wanted`."""
     found = as_array(values, name, refuse)
     if found.dtype.kind not in kinds:
-        raise refuse(f"{name} has the type {found.dtype}; must be {wanted}")
+        raise refuse(f"{name} has type {found.dtype}; must be {wanted}")
     return found
 
 
 def _require_shape(array: np.ndarray, name: str, fits: bool, wanted: str, refuse: Refuse) -> None:
     if not fits:
-        raise refuse(f"{name} has the shape {array.shape}; must be {wanted}")
+        raise refuse(f"{name} has shape {array.shape}; must be {wanted}")
 
 
 def _require_alike(parts: Mapping[str, ArraysPart], refuse: Refuse) -> None:
@@ -200,7 +200,7 @@ def _require_alike(parts: Mapping[str, ArraysPart], refuse: Refuse) -> None:
         for (mine, theirs), index in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
             if mine != theirs:
                 must = f"must be {theirs}, as in {first.names[index]}"
-                raise refuse(f"{part.names[index]} has samples of the shape {mine}; {must}")
+                raise refuse(f"{part.names[index]} has samples of shape {mine}; {must}")
 
 
 def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:

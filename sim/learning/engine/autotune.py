@@ -53,7 +53,7 @@ class Trial:
         return self.sampler.subset.x.device
 
     def fastest_backend(self) -> str:
-        """Return the backend with the shortest step time. UserError if no backend fits in memory.
+        """Return the backend with the shortest step time. Raises UserError if no backend fits in memory.
 
         Each possible backend is measured once per process for each combination that affects its speed, and
         the fastest is remembered.

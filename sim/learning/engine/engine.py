@@ -55,10 +55,10 @@ class Engine:
     and `micro_batch`: see `ModelKernel`. workers: compute parts of a batch at the same time, by default in
     this thread only; results do not depend on them.
 
-    Vectors given to a method must belong to this engine and have the expected width: ValueError otherwise.
-    Calls that need too much memory are split into smaller ones; UserError if a single job does not fit. An
-    exception in a batch ends the engine: every later read of a pending value raises RuntimeError, or the
-    UserError again.
+    Vectors given to a method must belong to this engine and have the expected width; otherwise, the engine
+    raises ValueError. Calls that need too much memory are split into smaller ones. Raises UserError if a
+    single job does not fit. An exception in a batch ends the engine: every later read of a pending value
+    raises RuntimeError, or the UserError again.
     """
 
     def __init__(
@@ -206,7 +206,8 @@ class Engine:
         """Return the parameters after training from `start`, and the new optimizer state, if any.
 
         A short combination as `start` is summed in the same call. job.strengths[k] is the strength of the
-        pull towards anchors[k]; ValueError if their counts differ. weights: if the operation is `weighted`.
+        pull towards anchors[k]. weights: if the operation is `weighted`. Raises ValueError if the counts of
+        strengths and anchors differ.
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")

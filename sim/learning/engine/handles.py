@@ -127,7 +127,7 @@ class Vector:
         return values if dtype is None else values.astype(dtype)
 
     def like(self, values: Any) -> Vector:
-        """Return a handle on known values, of the same engine. ValueError for more than one dimension."""
+        """Return a handle of this engine on known values. Raises ValueError for more than one dimension."""
         return known(self.engine, values)
 
     def applied(
@@ -370,14 +370,14 @@ class Scalar(Vector):
 def known(engine: VectorEngine, values: Any) -> Vector:
     """Return a handle on known values; a Scalar, if they have no dimension.
 
-    ValueError for more than one dimension, and for whole numbers that float32 cannot represent.
+    Raises ValueError for more than one dimension, and for whole numbers that float32 cannot represent.
     """
     import torch
 
     tensor = torch.as_tensor(values).detach()
     if tensor.dim() > 1 or tensor.dtype.is_complex:
         raise ValueError(
-            f"a vector has real numbers in one dimension, not the shape {tuple(tensor.shape)} and type "
+            f"a vector has real numbers in one dimension, not shape {tuple(tensor.shape)} and type "
             f"{tensor.dtype}; `flatten()` reduces several dimensions"
         )
     if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:

@@ -88,6 +88,6 @@ def does_not_fit(what: str, device: torch.device, *, alone: bool = True) -> User
         )
     return UserError(
         f"out of memory on {device}: no room for {what}{holds}; use {fewer}a smaller model, a smaller "
-        "training.batch_size, a small engine.micro_batch (for models without batch norms and dropouts), "
-        "fewer clients (clients.count) or a smaller engine.pending_limit"
+        "training.batch_size, a small engine.micro_batch (for models without batch normalization and dropout "
+        "layers), fewer clients (clients.count) or a smaller engine.pending_limit"
     )

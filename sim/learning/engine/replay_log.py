@@ -157,7 +157,7 @@ class RecordedReadLog(ReadLog):
 
 
 class ReplayedReadLog(ReadLog):
-    """Returns the values in the log of a run, and computes nothing. ReplayError for different reads."""
+    """Returns the values in the log of a run without computing. Raises ReplayError for different reads."""
 
     is_replay = True
 

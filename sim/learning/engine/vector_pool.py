@@ -22,7 +22,7 @@ class VectorPool:
     """Matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and freed.
 
     A level of the pending graph therefore gathers its inputs by one operation and writes its outputs by
-    another. UserError if the device has no memory for the needed rows.
+    another. Raises UserError if the device has no memory for the needed rows.
 
     Each row starts at a cache line, and so does each gathered row: the last bits of small products depend on
     the alignment of their factors, and must not depend on the choice of free rows.

@@ -94,7 +94,7 @@ class _Gpt2Config(BaseModel):
 
 
 def load_base(file: InputFile) -> Base:
-    """Return the base in a file or folder. UserError for other files and other architectures."""
+    """Return the base in a file or folder. Raises UserError for other files and other architectures."""
     if not os.path.isdir(file.path):
         stored, notes = _stored(file)
         shape = _shape_of(stored, notes.heads, file)
@@ -123,7 +123,7 @@ def load_base(file: InputFile) -> Base:
 
 
 def _configuration(file: InputFile) -> _Gpt2Config:
-    """Return the settings in a config.json. UserError if they are not supported settings of GPT-2."""
+    """Return the settings in a config.json. Raises UserError if they are not supported settings of GPT-2."""
 
     def parse(content: bytes) -> _Gpt2Config:
         found = json.loads(content)
@@ -149,7 +149,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> None:
-    """Write a base, completely or not at all. OSError."""
+    """Write a base, completely or not at all. Raises OSError."""
     from safetensors.torch import save
 
     content = save(
@@ -162,7 +162,7 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Return a temporary path on the disk of `path`, in a hidden folder, for an incomplete file. OSError."""
+    """Return a temporary path for an incomplete file, in a hidden folder beside `path`. Raises OSError."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as temporary:
         yield Path(temporary) / path.name
 
@@ -203,7 +203,7 @@ def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
 
 
 def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:
-    """Return the sizes from the tensors. UserError if they are missing."""
+    """Return the sizes from the tensors. Raises UserError if they are missing."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in ("wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"):
         if name not in stored or stored[name].dim() != 2 or not stored[name].numel():
@@ -225,7 +225,7 @@ def _is_block(name: str) -> bool:
 
 
 def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile) -> dict[str, Tensor]:
-    """Return the tensors if they are exactly those of a transformer of this shape. UserError."""
+    """Return the tensors if they are exactly those of a transformer of this shape. Raises UserError."""
     import torch
 
     with torch.device("meta"):
@@ -237,7 +237,7 @@ def _fitting(stored: dict[str, Tensor], shape: TransformerShape, file: InputFile
             raise file.refusal(f"has no {name}")
         if stored[name].shape != parameter.shape:
             shapes = f"{tuple(stored[name].shape)}; must be {tuple(parameter.shape)}"
-            raise file.refusal(f"has the shape {shapes}", name)
+            raise file.refusal(f"has shape {shapes}", name)
         if not bool(stored[name].isfinite().all()):
             raise file.refusal("contains numbers that are not finite", name)
     return stored

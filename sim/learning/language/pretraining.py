@@ -142,7 +142,7 @@ def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
 
 
 def _text(corpus: str | tuple[str, ...], folder: DataFolder) -> str:
-    """Return the text to train on. UserError."""
+    """Return the text to train on. Raises UserError."""
     if corpus == PYTHON:
         from pydoc_data.topics import topics
 

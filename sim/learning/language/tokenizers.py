@@ -105,7 +105,7 @@ class TokenizerFile(Tokenizer):
         return np.concatenate(found)
 
     def _encoded(self, lines: list[str]) -> list[Any]:
-        """Return the package's encoding of each line. UserError if it fails."""
+        """Return the package's encoding of each line. Raises UserError if it fails."""
         try:
             found: list[Any] = self._loaded.encode_batch(lines, add_special_tokens=False)
         except Exception as error:  # for example, an unknown word without a token for it
@@ -128,7 +128,7 @@ def identity_of_file(content: bytes) -> str:
 
 
 def tokenizer_called(name: str, texts: Iterable[str], key: str, folder: DataFolder) -> Tokenizer:
-    """Return the tokenizer of a setting, "characters" from these texts. UserError for an invalid file."""
+    """Return the tokenizer of a setting ("characters": from these texts). Raises UserError if invalid."""
     if name == BYTES:
         return Bytes()
     if name == CHARACTERS:

@@ -66,7 +66,7 @@ class Decoupled(ModelSection):
     def module(
         self, input_shape: tuple[int, ...], classes: int, backbone: str = "", parts: Sequence[str] = ()
     ) -> nn.Module:
-        """Return a module with this backbone, by default the first, and these parts. UserError if unknown."""
+        """Return a module of a backbone (default: the first) and these parts. Raises UserError if unknown."""
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise UserError(f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")

@@ -43,7 +43,7 @@ class ModelSection(Settings):
         """Return the module for samples of this shape. For an `Architecture` it may be on the meta device."""
 
     def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
-        """Return the model as a function of one vector; `options` go to `module`. UserError."""
+        """Return the model as a function of one vector; `options` go to `module`. Raises UserError."""
         import torch
 
         from sim.learning.architecture import Architecture
@@ -71,7 +71,7 @@ def require_images(model: str, input_shape: tuple[int, ...], smallest: int, inst
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise UserError(
-            f"{model}: needs images (channels, height, width) of at least {smallest}x{smallest} pixels, but "
+            f"{model} needs images (channels, height, width) of at least {smallest}x{smallest} pixels, but "
             f"the data's inputs have shape {input_shape}; use data.name = {' or '.join(IMAGE_DATASETS)}, or "
             f"{instead}"
         )

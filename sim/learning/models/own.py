@@ -30,7 +30,7 @@ class OwnModel(PluginSection, ModelSection):
     def module(
         self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
     ) -> nn.Module:
-        """Return the module, initialized by torch's generator of the process. UserError.
+        """Return the module, initialized by torch's generator of the process. Raises UserError.
 
         inputs: the shapes of several inputs, which the module is called with and gets as its `input_shape`.
         """
@@ -109,7 +109,7 @@ class OwnModel(PluginSection, ModelSection):
             wanted = (*x.shape[:2], dataset.outputs)
             if tuple(first.shape) != wanted:
                 shape = tuple(first.shape[1:])
-                raise ValueError(f"the outputs have the shape {shape}, not {wanted[1:]} (samples, outputs)")
+                raise ValueError(f"the outputs have shape {shape}, not {wanted[1:]} (samples, outputs)")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("a second call with the same input gives different outputs")
             gradients = [kernel.gradients(flat, x, y).nan_to_num() for _ in range(2)]

@@ -125,8 +125,8 @@ class _Trial:
         if name in self._architecture.constants:
             kind = "buffer" if own in part._buffers else "frozen parameter"
             raise ValueError(
-                f"{_of(module, path)} changes its {kind} {own} in forward, which is the same for all "
-                "clients: compute it from the inputs, or use nn.BatchNorm1d, with separate statistics for "
+                f"{_of(module, path)} changes its {kind} {own}, which all clients share, in forward: "
+                "compute it from the inputs, or use nn.BatchNorm1d, with separate statistics for "
                 "each client"
             )
         raise ValueError(

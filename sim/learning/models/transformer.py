@@ -72,7 +72,7 @@ class Lora(ModelSection):
             yield SettingError("model.targets", self.targets, "must list each layer once")
 
     def load(self, dataset: Dataset, folder: DataFolder) -> Base:
-        """Return the base, which must fit the data. UserError."""
+        """Return the base, which must fit the data. Raises UserError."""
         from sim.learning.language.base import load_base
 
         try:
@@ -83,12 +83,12 @@ class Lora(ModelSection):
         shape, about = base.shape, f'model.base = "{self.base}"'
         if base.tokenizer not in (None, dataset.tokenizer):
             raise UserError(
-                f"{about}: was trained with the tokenizer {base.tokenizer}, but data.tokenizer is "
+                f"{about} was trained with the tokenizer {base.tokenizer}, but data.tokenizer is "
                 f"{dataset.tokenizer}; use the same tokenizer"
             )
         if dataset.outputs > shape.vocabulary:
             problem = f"knows {shape.vocabulary:,} tokens, but data.tokenizer makes {dataset.outputs:,}"
-            raise UserError(f"{about}: {problem}; use a base with a larger vocabulary")
+            raise UserError(f"{about} {problem}; use a base with a larger vocabulary")
         if dataset.input_shape[0] > shape.context:
             problem = f"has positions for at most {shape.context:,} tokens"
             raise UserError(f"data.context = {dataset.input_shape[0]:,}: {about} {problem}; use fewer tokens")

@@ -122,7 +122,7 @@ def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
         numbers = np.empty(0, dtype=object)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise refuse(
-            f"{name} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
+            f"{name} has type {numbers.dtype} and shape {numbers.shape}; must be a list of whole "
             "numbers, at least one"
         )
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))

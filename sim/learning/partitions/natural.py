@@ -67,7 +67,7 @@ class Natural(PartitionSection):
 
 
 def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:
-    """Return the rows of each chosen client. UserError if a client has no rows."""
+    """Return the rows of each chosen client. Raises UserError if a client has no rows."""
     rows = rows_by_class(samples, len(owners.names))
     for client, index in enumerate(chosen):
         if not len(rows[index]):

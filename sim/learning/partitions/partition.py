@@ -57,7 +57,7 @@ class Partition:
             if count >= len(rows):
                 owns = f"{len(rows)} sample{'s' * (len(rows) != 1)}"
                 raise UserError(
-                    f"data.validation_share = {share}: leaves client {i} with {owns}, none for training"
+                    f"data.validation_share = {share} leaves client {i} with {owns}, none for training"
                 )
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))
@@ -82,7 +82,7 @@ class PartitionSection(Settings):
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Deal the samples. UserError if there are too few."""
+        """Deal the samples. Raises UserError if there are too few."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         """Yield settings that are impossible for this many clients and classes of the data set `data`."""

@@ -142,4 +142,4 @@ def changes_table(view: RunView) -> Table:
         since_s = min(found.since_s for found in group)
         names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
         rows.append([cell(since_s, text.duration), names])
-    return Table(["since", "members"], rows, "changes", "in order of time")
+    return Table(["since", "members"], rows, "changes", "in chronological order")

@@ -147,7 +147,10 @@ def _set_axes(figure: Figure, cells: _Cells, *, beside: bool) -> None:
         "showgrid": False,
         "showline": False,
     }
-    maps = [(_LEARNED, "learned", (0.0, 0.44 if beside else 1.0)), (_TRUE, "true clusters", (0.56, 1.0))]
+    maps = [
+        (_LEARNED, "learned weights", (0.0, 0.44 if beside else 1.0)),
+        (_TRUE, "true clusters", (0.56, 1.0)),
+    ]
     for axes, _, domain in maps[: 1 + beside]:
         across = {"anchor": f"y{axes}", "domain": list(domain), "title": {"text": "client j"}}
         down = {"anchor": f"x{axes}", "domain": [0.0, 1.0]}

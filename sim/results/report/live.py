@@ -51,8 +51,9 @@ def on_sockets(view: RunView) -> Section | None:
         blocks += [Paragraph("A process handles one event at a time. The longest events were:")]
         blocks += [Table(["actor", "time", "duration"], rows, "events")]
     if live["stalls"]:
-        lost_s = sum(stall[1] for stall in live["stalls"])
-        stalls = f"Processes were suspended {len(live['stalls'])} times, for {text.duration(lost_s)} in all"
+        lost_s, count = sum(stall[1] for stall in live["stalls"]), len(live["stalls"])
+        times = "once" if count == 1 else f"{count} times"
+        stalls = f"Processes were suspended {times}, for {text.duration(lost_s)} in total"
         blocks.append(Paragraph(f"{stalls}. The other processes kept running."))
     return Section("Live run on sockets", blocks)
 
@@ -71,7 +72,7 @@ def against_simulation(view: RunView) -> Section | None:
             "The live run is compared with a simulation of the same scenario. Simulations with all devices "
             "1 % slower or faster show the variation due to chance."
         ),
-        Table(["requirement", "found", "met"], requirements, "requirements"),
+        Table(["requirement", "result", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],
         Picture("against", _curves(found)),
         Heading("Durations"),

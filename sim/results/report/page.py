@@ -78,10 +78,11 @@ def _progress(view: RunView) -> Section:
     if not np.isnan(view.spent_s).all():
         lead += (
             " Dashed lines mark when the first and the last client had used their budgets. After that, a "
-            "client only merges models and answers peers. Steps per second cover only the time before this."
+            "client only merges models and answers peers. The rate of steps per second is computed only up "
+            "to this time."
         )
     if models := list(view.get("models") or ()):
-        lead += f" Clients have several models ({', '.join(models)}) and are compared by {models[0]}."
+        lead += f" Clients have several models ({', '.join(models)}); the comparison uses {models[0]}."
     drawn = _side_by_side(
         ("", "progress-over-time", curves.progress_over_time(view)),
         ("", "progress-over-bytes", curves.progress_over_bytes(view)),
@@ -145,7 +146,7 @@ def _graph(view: RunView) -> Section:
     if figure is None:
         return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
     lead = "Row i, column j shows the weight that client i gives client j. "
-    lead += "Gray cells are the client itself, or a client that is not up."
+    lead += "Gray cells mark the client itself or a client that is not up."
     if len(view.clients) > len(figure.data[0]["x"]):
         lead += " Each cell is the mean over several clients; its label names the first and the last."
     if view.clusters is not None:
@@ -167,7 +168,7 @@ def _drawn(view: RunView) -> list[Block]:
         return []
     lead = (
         f"A line joins two clients if one gives the other a weight {_edge(view)}. Wider and stronger lines "
-        f"show a larger mean of both weights. At most {MOST_LINES:,} lines are drawn."
+        f"show a larger mean of the two weights. At most {MOST_LINES:,} lines are drawn."
     )
     if view.clusters is not None:
         lead += " Clients are grouped and colored by true cluster."
@@ -278,8 +279,8 @@ def _moves(view: RunView) -> Section | None:
         ]
         lead = (
             f"Catch-up is the time until a newcomer reaches {measure.caught_up} of the mean "
-            f"{measure.name} of the clients that were up before it. Dip and recovery are how far the mean "
-            f"of the other clients {measure.worsened} after a departure, and the time until it recovered."
+            f"{measure.name} of the clients that were up before it. Dip is how far the mean of the other "
+            f"clients {measure.worsened} after a departure; recovery is the time until it recovered."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."

@@ -305,7 +305,7 @@ def _communication(view: RunView) -> Iterator[Reason]:
     if counts["of_clients"].any():
         yield Reason("messages received", counts["of_clients"], rank=2)
     lost_share = _share(counts["lost"], counts["sent"])
-    yield Reason("lost messages to the client", lost_share, text.share, more=False)
+    yield Reason("share of lost messages to the client", lost_share, text.share, more=False)
     if view.clusters is not None:
         others = _others(view.clusters)
         yield Reason("other clients in its true cluster", others)

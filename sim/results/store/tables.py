@@ -61,7 +61,7 @@ def require_columns(file: Path, table: str, schema: pa.Schema) -> None:
         if len(positions) > 1:
             raise found.refusal(f"has {len(positions)} columns {wanted.name}; must have one")
         if positions and not _fits(kind := schema.field(positions[0]).type, wanted.type):
-            raise found.refusal(f"column {wanted.name} has the type {kind}; must be {wanted.type}")
+            raise found.refusal(f"column {wanted.name} has type {kind}; must be {wanted.type}")
 
 
 def by_name(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:

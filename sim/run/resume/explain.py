@@ -72,11 +72,11 @@ def explained_client(
         except Exception as error:  # changed code may raise any error
             if not other:
                 raise
-            raise UserError(f"{path}: cannot be replayed to {time_s:g} s by this code: {error}") from error
+            raise UserError(f"{path} cannot be replayed to {time_s:g} s by this code: {error}") from error
         failure = getattr(simulation.engine.read_log, "failure", None)
         now_s = simulation.loop.time()
         if failure is not None:
-            raise UserError(f"{path}: cannot be replayed to {time_s:g} s: {failure}")
+            raise UserError(f"{path} cannot be replayed to {time_s:g} s: {failure}")
         if not reached:
             raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
         return list(_described(simulation, simulation.clients[number]))

@@ -139,7 +139,7 @@ class ResumableRun:
         if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
             name = scenario.protocol.method.__name__
             raise UserError(
-                f"protocol = {name}: its source text differs from the method of the run in {self.path}"
+                f"the source text of protocol = {name} differs from the method of the run in {self.path}"
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:

@@ -48,7 +48,7 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     """Return the first of `engine.devices`. Raises UserError if `name` is not "auto", or a GPU is missing."""
     stated = f"engine.devices = {json.dumps(devices)}"
     if name != "auto":
-        raise UserError(f"{stated}: cannot be combined with --device {name}; remove one of them")
+        raise UserError(f"{stated} cannot be combined with --device {name}; remove one of them")
     available = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     for device in devices:
         if device not in available:
@@ -57,7 +57,8 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     kinds = sorted(set(map(torch.cuda.get_device_name, devices)))
     if len(kinds) > 1:
         raise UserError(
-            f"{stated}: are {' and '.join(kinds)}; must be of the same kind; otherwise, results would differ"
+            f"{stated}: the GPUs are {' and '.join(kinds)}; they must be of the same kind; otherwise, "
+            "results would differ"
         )
     return torch.device(devices[0])
 
@@ -83,7 +84,7 @@ def require_parts(scenario: Scenario, learning: Learning) -> None:
     for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
         needs_all = own.views > 1 or not hasattr(own.objective, "each")
         if needs_all or own.architecture.untrained:
-            reason = "the method's loss" if needs_all else "its batch norms and dropouts"
+            reason = "the method's loss" if needs_all else "its batch normalization and dropout layers"
             raise UserError(
                 f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} needs whole "
                 f"batches, because of {reason}; remove the key"

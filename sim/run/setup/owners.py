@@ -48,7 +48,7 @@ def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: i
     for client, rows in enumerate(left):
         if not len(rows):
             raise UserError(
-                f"server.samples = {each}: leaves no training sample for client {client}, which owns "
+                f"server.samples = {each} leaves no training sample for client {client}, which owns "
                 f"{len(train[client])} samples"
             )
     empty = (np.empty(0, dtype=np.int64),) * servers

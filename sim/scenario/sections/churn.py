@@ -125,7 +125,7 @@ def _idle(deals: Sequence[Deal]) -> Iterator[str]:
     """Return a line for each process without events in the run."""
     for number, found in enumerate(deals):
         if not found.events:
-            yield f"churn_process.{number}: causes no join or departure before the end of the run"
+            yield f"churn_process.{number} causes no join or departure before the end of the run"
 
 
 def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
@@ -232,7 +232,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
             if client in owner:
                 raise UserError(
                     f"churn_process.{number}.clients: client {client} is also in {owner[client]}; each "
-                    "client may be in only one pool, or in single events"
+                    "client may be in one pool or in individual events, but not in both"
                 )
             owner[client] = f"churn_process.{number}"
         pools.append(pool)

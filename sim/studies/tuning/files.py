@@ -69,7 +69,7 @@ def _trial_row(trial: Trial) -> dict[str, Any]:
 
 
 def best_rows(result: TuningResult) -> list[dict[str, Any]]:
-    """Return a row for each method: its best trial by the selection, and by the test ("oracle")."""
+    """Return a row for each method: the selected trial, and the best trial on the test data ("oracle")."""
     rows = []
     for name, trials in result.trials.items():
         best, first = result.best(name), trials[0]

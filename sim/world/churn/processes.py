@@ -74,7 +74,7 @@ class ChurnProcessKind(Settings):
 
     @abstractmethod
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        """Return the events of the pool's clients before `until_s`. number: of this process. UserError."""
+        """Return the events of the pool's clients before `until_s`, in process `number`. Raises UserError."""
 
     def _events(self, client: int, session: Session, until_s: float, *, again: bool) -> Iterator[ChurnEvent]:
         """Yield the events of a client's session. A session from 0 on has no join event."""
@@ -94,7 +94,7 @@ class SessionsOfAnybody(ChurnProcessKind):
     def sessions(
         self, number: int, count: int, until_s: float, participants: Participants
     ) -> Iterator[Session]:
-        """Yield the sessions of process `number` for a pool of `count` clients, by start. UserError."""
+        """Yield the sessions of process `number` for a pool of `count` clients by start. Raises UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         """Assign each session to the client that has been away the longest.
@@ -130,7 +130,7 @@ class SessionsOfEach(ChurnProcessKind):
     def sessions_of_each(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
     ) -> Iterator[tuple[int, Iterable[Session]]]:
-        """Yield each client of the pool with its sessions in process `number`, in order. UserError."""
+        """Yield each client of the pool with its sessions in process `number`, in order. Raises UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         events: list[ChurnEvent] = []
@@ -149,7 +149,7 @@ def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
     for count, session in enumerate(sessions):
         if count == _GENERATED_MAX:
             raise UserError(
-                f"churn_process.{number}: generates more than {_GENERATED_MAX:,} sessions; must be fewer: "
+                f"churn_process.{number} generates more than {_GENERATED_MAX:,} sessions; must be fewer: "
                 "state a longer time between sessions, or an earlier end (until)"
             )
         yield session

@@ -38,7 +38,7 @@ class CostModel:
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
         """Return the nominal seconds of a job: `steps` training steps (fractions allowed) and `flops` FLOPs.
 
-        Only the quantity that this model uses is needed. ValueError if it is missing or not above 0.
+        Only the quantity that this model uses is needed. Raises ValueError if it is missing or not above 0.
         """
         amount = flops if self.step_time_s is None else steps
         if amount is None or not 0 < amount < inf:
@@ -143,8 +143,8 @@ class Device:
         """Submit a job of `seconds_nominal` nominal seconds. It starts after all earlier jobs.
 
         One task may await the end of the job. If that task is cancelled, the job is cancelled, too. If the
-        device goes down, the task is cancelled. DeviceDown if the device is down now. ValueError for a
-        duration that is negative or not finite.
+        device goes down, the task is cancelled. Raises DeviceDown if the device is down now, and ValueError
+        for a duration that is negative or not finite.
         """
         if not 0.0 <= seconds_nominal < inf:
             raise ValueError(

@@ -64,7 +64,7 @@ class SlowTimes(Settings):
 
     @abstractmethod
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
-        """Return the slow times of one of `clients` clients, for entry `number` of a list. UserError."""
+        """Return the slow times of one of `clients` clients, for entry `number`. Raises UserError."""
 
 
 class ScheduledSlowdown(SlowTimes):
@@ -149,7 +149,7 @@ class MeasuredSlowTimes(SlowTimes):
 
     @cached_property
     def trace(self) -> Trace:
-        """Slowdown factors over time, as read from the file. UserError."""
+        """Slowdown factors over time, as read from the file. Raises UserError."""
         source = InputFile("devices.measured.file", Path(self.file))
         rows = read_rows(source, "time_s", "factor")
         if len(rows) < 2:
@@ -188,7 +188,7 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
     coin = "who has slow times of the user's own"  # prose: allow
 
     def try_out(self, seed: int, client: int, clients: int, number: int) -> None:
-        """Call the function twice for a client. UserError if it fails or returns different pieces."""
+        """Call the function twice for a client. Raises UserError if it fails or returns different pieces."""
 
         def find() -> list[Piece]:
             return [*islice(self.pieces(seed, client, clients, number), _PIECES_TRIED)]

@@ -80,7 +80,7 @@ else:
 
 
 def relative_scores(key: str, folder: DataFolder) -> list[float]:
-    """Return the AI Benchmark scores of all phones over their median; higher is faster. UserError."""
+    """Return the AI Benchmark scores of all phones over their median; higher is faster. Raises UserError."""
     file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
     scores = [row.number("ai_score", 1, 1e9) for row in read_rows(file, "ai_score")]
     middle = median(scores)

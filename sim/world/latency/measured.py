@@ -97,7 +97,7 @@ def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.f
         nodes = arrays[0].shape[:1] * 2
         if array.shape[-2:] != nodes or array.ndim != (2 if array is arrays[0] else 3):
             wanted = "(nodes, nodes), or (slices, nodes, nodes)"
-            raise file.refusal(f"has the shape {array.shape}; must be {wanted}", array_name)
+            raise file.refusal(f"has shape {array.shape}; must be {wanted}", array_name)
         file.require_numbers(array_name, array, least=0, most=LATENCY_MAX_S * units_per_s)
         if not array.any():
             raise file.refusal("is 0 everywhere; must contain at least one measured time", array_name)

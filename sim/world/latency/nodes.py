@@ -24,7 +24,7 @@ class PairLatency(Protocol):
     def jitter(self) -> float: ...
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """Return the latency in seconds of a message of `pair` that departs at `time_s`. UserError."""
+        """Return the latency in seconds of a message of `pair` that departs at `time_s`. Raises UserError."""
 
 
 LatencyModel = Distribution | PairLatency
@@ -60,4 +60,4 @@ class LatencyByNode(Settings):
 
     @abstractmethod
     def build(self, key: str, participants: Participants) -> PairLatency:
-        """Return the model for these participants. key: the scenario's key of it, for errors. UserError."""
+        """Return the model for these participants. key: its key in the scenario. Raises UserError."""

@@ -22,7 +22,7 @@ class OwnLatency(WorldPlugin, LatencyByNode):
     provided = ("rng", "sender", "receiver", "time", "clients")
 
     def build(self, key: str, participants: Participants) -> OwnLatencies:
-        """Return the latencies of all pairs, after a test of the function on a few pairs. UserError."""
+        """Return the latencies of all pairs, after a test on a few pairs. Raises UserError."""
         made, names = OwnLatencies(self, participants), participants.names
         some = dict.fromkeys([*names[:2], *names[-1:]])
         for pair in permutations(some, 2):
@@ -46,7 +46,7 @@ class OwnLatencies:
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return the latency in seconds of a message of `pair` that departs at `time_s`, drawn from `draws`.
 
-        UserError if the function fails, or its result is not a latency.
+        Raises UserError if the function fails, or its result is not a latency.
         """
         about = partial(self.about, pair, time_s)
         value = self._section.call_checked(

@@ -59,10 +59,10 @@ class TopologyKind(Settings):
 
     @abstractmethod
     def adjacency(self, n: int, seed: int) -> Adjacency:
-        """Return the links between n clients. UserError if they are impossible."""
+        """Return the links between n clients. Raises UserError if they are impossible."""
 
     def links(self, n: int) -> int:
-        """Return the approximate number of links between n clients (0: few). UserError if never connected."""
+        """Return the approximate number of links (0: few). Raises UserError if never connected."""
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
@@ -85,7 +85,7 @@ class Undirected(TopologyKind):
 
     @abstractmethod
     def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
-        """Return the links between n clients, each in at least one direction. UserError if impossible."""
+        """Return the links of n clients, each in at least one direction. Raises UserError if impossible."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
         numbers = _neighbours(n, self.pairs(n, seed))
@@ -207,7 +207,7 @@ class ErdosRenyi(RandomGraph):
         alone = n * (1 - self.probability) ** (n - 1) if n > 1 else 0.0
         if alone > _ALONE_MAX:
             raise UserError(
-                f"clients.topology.probability = {self.probability}: leaves {alone:,.0f} of "
+                f"clients.topology.probability = {self.probability} leaves {alone:,.0f} of "
                 f"clients.count = {n} without a neighbor, on average, so that the graph is never "
                 "connected; must be above ln(n) / n"
             )

@@ -20,7 +20,7 @@ Links = dict[tuple[int, int], float | None]
 class OwnTopology(WorldPlugin, TopologyKind):
     """Your own function returns the links between clients.
 
-    It returns links (i, j) between clients, or (i, j, weight), one after the other; or a square array. Row i
+    It returns links (i, j) between clients, or (i, j, weight), one at a time; or a square array. Row i
     of the array contains the weights that client i gives to the models of the others, and 0 where there is no
     link (or truth values: True where there is a link, without weights). A weight is the receiver's weight of
     the sender's model in mixing; the difference of their sum from 1 is the weight of the receiver's own
@@ -74,8 +74,8 @@ class OwnTopology(WorldPlugin, TopologyKind):
 
     def _add_array(self, links: Links, array: NDArray[Any], n: int) -> None:
         if array.shape != (n, n) or array.dtype.kind not in "biuf":
-            what = f"an array of {array.dtype} with the shape {array.shape}"
-            raise self.refusal(f"returned {what}; return numbers with the shape {(n, n)}")
+            what = f"an array of {array.dtype} with shape {array.shape}"
+            raise self.refusal(f"returned {what}; return numbers with shape {(n, n)}")
         for i, j in np.argwhere(array != 0).tolist():
             if i == j:
                 self._require_whole_row(array, i)

@@ -141,10 +141,10 @@ def test_a_column_of_a_narrower_type_is_read(
 @pytest.mark.parametrize(
     ("table", "column", "kind", "said"),
     [
-        ("events", "time", pa.string(), "column time has the type string; must be double"),
-        ("events", "message", pa.float64(), "column message has the type double; must be int64"),
-        ("graph", "source", pa.int64(), "column source has the type int64; must be int32"),
-        ("intervals", "state", pa.binary(), "column state has the type binary; must be string"),
+        ("events", "time", pa.string(), "column time has type string; must be double"),
+        ("events", "message", pa.float64(), "column message has type double; must be int64"),
+        ("graph", "source", pa.int64(), "column source has type int64; must be int32"),
+        ("intervals", "state", pa.binary(), "column state has type binary; must be string"),
     ],
 )
 def test_a_column_of_another_type_is_refused(

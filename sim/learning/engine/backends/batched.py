@@ -15,7 +15,7 @@ from torch._C import _functorch as functorch
 
 Result = TypeVar("Result")
 
-# By default, torch asks users to report each operation that it runs for one client after the other.
+# By default, torch asks users to report each operation that it runs for one client at a time.
 functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
 
 

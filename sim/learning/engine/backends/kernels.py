@@ -34,7 +34,7 @@ def possible_backends(architecture: Architecture, objective: Objective) -> tuple
 def choose_backend(
     backend: str, architecture: Architecture, objective: Objective, device: torch.device
 ) -> str:
-    """Resolve "auto"; UserError for a backend that cannot compute the model.
+    """Resolve "auto". Raises UserError for a backend that cannot compute the model.
 
     "auto" chooses matrix products if possible. Otherwise it computes recurrent layers in a loop, and on a CPU
     also convolutions, which are slower under vmap; all other models gain from batching (docs/benchmarks.md).

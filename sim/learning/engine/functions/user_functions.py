@@ -153,7 +153,7 @@ class Apply(Operation):
     def trial(self, inputs: list[Tensor]) -> tuple[tuple[Shape, ...], bool]:
         """Return the shapes of the function's results for some rows, and True if it returns a tuple.
 
-        ValueError if it fails, or returns a value that cannot become a handle.
+        Raises ValueError if it fails, or returns a value that cannot become a handle.
         """
 
         @torch.no_grad()
@@ -253,7 +253,7 @@ class Functions:
     def apply(
         self, engine: FunctionEngine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """Return the pending results of `function`; see `Node.apply`. TypeError, ValueError."""
+        """Return the pending results of `function`; see `Node.apply`. Raises TypeError or ValueError."""
         identity: Hashable = function
         try:
             if static:
@@ -297,7 +297,7 @@ class Functions:
     def _new(
         self, identity: Hashable, function: Function, static: Mapping[str, Any]
     ) -> tuple[UserFunction, dict[Signature, Prepared]]:
-        """Store a function with these static arguments. TypeError if it cannot be stored."""
+        """Store a function with these static arguments. Raises TypeError if it cannot be stored."""
         made = UserFunction(function, static)
         if len(self._known) >= _FUNCTIONS_MAX:
             del self._known[next(iter(self._known))]
@@ -305,7 +305,7 @@ class Functions:
 
 
 def _typed(value: Any) -> Hashable:
-    """Return a static argument with its type and sign: 1 is not 1.0, nor 0.0 -0.0. TypeError if mutable."""
+    """Return a static argument with its type and sign (1 is not 1.0). Raises TypeError if it is mutable."""
     if isinstance(value, tuple):
         return tuple(map(_typed, value))
     hash(value)
@@ -317,7 +317,7 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
 
 
 def _exact(number: Any, function: UserFunction, index: int) -> float:
-    """Return a plain number; ValueError for a whole number that float32 cannot represent."""
+    """Return a plain number. Raises ValueError for a whole number that float32 cannot represent."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
             f"argument {index} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits in "

@@ -1,4 +1,4 @@
-"""Random numbers of a training step inside models, for example masks of dropouts."""
+"""Random numbers of a training step inside models, for example masks of dropout layers."""
 
 from collections.abc import Sequence
 

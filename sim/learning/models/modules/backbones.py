@@ -159,7 +159,7 @@ MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
 
 
 def backbone_module(name: str, input_shape: Shape, features: int) -> nn.Module:
-    """Return a backbone from inputs of this shape to `features` numbers. UserError for other shapes."""
+    """Return a backbone from inputs of this shape to `features` numbers. Raises UserError if it cannot."""
     smallest_image = BACKBONES[name]
     if smallest_image is not None:
         others = " and ".join(f'"{other}"' for other in ANY_SHAPE)

@@ -49,7 +49,7 @@ class BatchNorm(_BatchNorm):
             values.fill_(1.0 if name in ("weight", "running_var") else 0.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize [B, C, ...], keeping the shape. UserError for a training batch of 1 value per channel."""
+        """Normalize [B, C, ...]. Raises UserError for a training batch of 1 value per channel."""
         self._check_input_dim(x)
         if not self.training:
             mean, variance = self.running_mean.detach(), self.running_var.detach().clamp(min=0)
@@ -110,8 +110,8 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
     """Replace torch's batch norms inside `module` by `BatchNorm`, in place; returns the module.
 
     A norm stays the same object, with its values and its hooks. Norms without running statistics stay
-    torch's: they have no state. ValueError for norms that compute running statistics in a different way:
-    averages over all batches (momentum None), and subclasses of torch's classes.
+    torch's: they have no state. Raises ValueError for norms that compute running statistics in a different
+    way: averages over all batches (momentum None), and subclasses of torch's classes.
     """
     for path, norm in module.named_modules():
         if not isinstance(norm, _NormBase) or norm.running_mean is None or isinstance(norm, BatchNorm):

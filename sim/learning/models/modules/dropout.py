@@ -11,7 +11,7 @@ class Dropout(nn.Dropout):
 
     The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
     step. Each call within a step uses the next number, so masks differ between clients and are reproducible.
-    In evaluation nothing is dropped. Code that finds dropouts by `isinstance` finds it.
+    In evaluation nothing is dropped. Code that finds dropout layers by `isinstance` finds it.
     """
 
     untrained = ("draw",)
@@ -50,7 +50,7 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def replace_dropouts(module: nn.Module) -> nn.Module:
-    """Replace torch's dropouts inside `module` by `Dropout`, in place; returns the module.
+    """Replace torch's dropout layers inside `module` by `Dropout`, in place; returns the module.
 
     A subclass of torch's class may have a different forward pass, and is not replaced.
     """

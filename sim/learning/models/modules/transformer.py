@@ -1,6 +1,6 @@
 """GPT-2's architecture, of any size, with the names of its checkpoints; and low-rank adapters.
 
-Attention is written as products, since torch's fused one would run for one client after the other under vmap.
+Attention is written as products, since torch's fused one would run for one client at a time under vmap.
 """
 
 import math

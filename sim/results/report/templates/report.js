@@ -7,12 +7,12 @@ const CONFIG = {
   displaylogo: false,
   modeBarButtons: [["toImage", {  // drag to zoom
     name: "csv",
-    title: "Download this picture's data as CSV",
+    title: "Download this figure's data as CSV",
     icon: window.Plotly?.Icons.disk,
     click: div => download(div.id + ".csv", csvOf(div)),
   }, {
     name: "svg",
-    title: "Download this picture as SVG",
+    title: "Download this figure as SVG",
     icon: window.Plotly?.Icons.pencil,
     click: div => Plotly.downloadImage(div, { format: "svg", filename: div.id }),
   }, "resetScale2d"]],
