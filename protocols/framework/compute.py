@@ -40,7 +40,7 @@ class TrainRequest(NamedTuple):
 
 
 class Compute(ABC):
-    """Device and data of a client. Awaited methods take the device's time, one job after another."""
+    """Device and data of a client. Methods that you await occupy the device, one job at a time."""
 
     samples: int
     """Number of the client's own training samples."""

@@ -49,7 +49,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class GraphLearning:
-    """Parameters of the learning of weights. The defaults are the paper's; see also `AUTHORS_CODE`."""
+    """Parameters for learning the weights. The defaults are the paper's; see also `AUTHORS_CODE`."""
 
     mu1: float = 0.5
     """Strength of the similarity."""

@@ -81,7 +81,7 @@ class MaplSettings(ProtocolSettings):
 
     @property
     def graph(self) -> GraphLearning:
-        """Parameters of the learning of weights."""
+        """Parameters for learning the weights."""
         return GraphLearning(
             mu1=self.mu1,
             mu2=self.mu2,

@@ -22,7 +22,7 @@ def expected_log(concentration: Floats) -> Floats:
 
 
 def log_normaliser(concentration: Floats) -> Floats:
-    """Return log Gamma(sum_g a_g) - sum_g log Gamma(a_g), [...]: of the density of Dirichlet(a [..., M])."""
+    """Return log Gamma(sum_g a_g) - sum_g log Gamma(a_g), [...], the log normalizer of the density of Dirichlet(a [..., M])."""
     return gammaln(concentration.sum(axis=-1)) - gammaln(concentration).sum(axis=-1)
 
 

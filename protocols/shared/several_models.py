@@ -59,7 +59,7 @@ class SeveralModelsServer(RoundServer):
         self.models = tuple([self.start() for _ in range(self.settings.models)])
 
     def start(self) -> Vector:
-        """Return a different start for a model."""
+        """Return a different initial model."""
         signs: Vector = self.vector(self.rng.choice([-1.0, 1.0], size=self.params.shape))
         found: Vector = self.apply(with_signs, self.params, signs)
         return found
