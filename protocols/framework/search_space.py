@@ -59,8 +59,8 @@ class Choice:
 class SearchSpace:
     """Searched settings of a method.
 
-    source: origin of the ranges: paper and place, or why none is stated. keys: the range of each setting, by its key in the method
-    (``"strength"``) or of a section of the scenario (``"training.momentum"``).
+    source: origin of the ranges: paper and place, or why none is stated. keys: the range of each setting, by
+    its key in the method (``"strength"``) or in the scenario (``"training.momentum"``).
     """
 
     source: str

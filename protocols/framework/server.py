@@ -26,7 +26,7 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """Plan one server for all clients. Raises TypeError unless it is of class `of`, which clients need."""
+        """Plan one server for all clients. Raises TypeError unless its class is `of`."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(
                 f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"

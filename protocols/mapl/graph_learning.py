@@ -9,7 +9,7 @@ where gamma_j is j's share of the samples (eqs. 7 and 8). A weight of 0 ends the
 
 It uses numpy in float64: there are few numbers, and their last digits decide whether a peer is kept.
 
-Open points of the paper, and consequences of its formulas:
+Open questions in the paper, and consequences of its formulas:
 - gamma divides by the samples of all clients; here by those of the client itself and the peers with known
   heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then the
   same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M times

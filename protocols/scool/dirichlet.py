@@ -22,7 +22,10 @@ def expected_log(concentration: Floats) -> Floats:
 
 
 def log_normaliser(concentration: Floats) -> Floats:
-    """Return log Gamma(sum_g a_g) - sum_g log Gamma(a_g), [...], the log normalizer of the density of Dirichlet(a [..., M])."""
+    """Return the log normalizer, [...], of the density of Dirichlet(a [..., M]).
+
+    It is log Gamma(sum_g a_g) - sum_g log Gamma(a_g).
+    """
     return gammaln(concentration.sum(axis=-1)) - gammaln(concentration).sum(axis=-1)
 
 
