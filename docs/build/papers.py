@@ -51,7 +51,8 @@ rows. A computed verdict rests on claims: the order of the methods in the paper'
 - A row agrees if all its claims hold (*yes*), disagrees if none holds even in part (*no*), and otherwise
   agrees *in part*. If the experiment differs too much from the paper's, the row agrees at most *in part*.
 
-*Untuned* marks a baseline below local training with untuned settings. *Old* marks a result from
+*Untuned* marks a baseline below local training with untuned settings, and *tuned* a method with settings that
+[tuning](how-to/tuning.md) selected. *Old* marks a result from
 before the latest change of its study. The linked pages describe the measurements. To run one method of a
 study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 51,`.
 """
@@ -226,9 +227,19 @@ def _marks(row: dict[str, Any], alone: str | None) -> list[str]:
     local = kept(row["study"], alone or "", metric).values
     found = [kept(row["study"], case, metric) for case in cases(row)]
     is_one = metric == "accuracy" and "case" in row
-    is_untuned = is_one and local and _mean(found[0].values) < _mean(local)
+    is_below = is_one and local and _mean(found[0].values) < _mean(local)
+    is_tuned = all(_is_tuned(row["study"], case) for case in cases(row))
     is_old = not all(each.is_current for each in found)
-    return [*(["*untuned*"] if is_untuned else []), *(["*old*"] if is_old else [])]
+    marks = {"tuned": is_tuned, "untuned": is_below and not is_tuned, "old": is_old}
+    return [f"*{mark}*" for mark, holds in marks.items() if holds]
+
+
+@cache
+def _is_tuned(study: str, case: str) -> bool:
+    """Return whether `coterie tune` selected the settings of a case."""
+    contents = tomllib.loads((STUDIES / f"{study}.toml").read_text(encoding="utf-8"))
+    of_case = [each for each in contents["sweep"]["case"] if each["name"] == case]
+    return any(key.startswith("tuned.study=") for each in of_case for key in each.get("set", ()))
 
 
 def _mean(values: dict[int, float]) -> float:

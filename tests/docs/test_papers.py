@@ -214,3 +214,9 @@ def test_a_study_that_still_runs_is_left_as_it_is(results: Path, tmp_path: Path)
     index.write(folder)
     papers.copy_results(tmp_path / "runs")
     assert not [*results.glob("*.csv")]
+
+
+def test_settings_that_tuning_selected_are_marked() -> None:
+    row = {"what": "x", "study": "l2c_table3_tuned", "case": "pFedMe", "agrees": "no"}
+    assert papers._marks(row, "local") == ["*tuned*"]
+    assert papers._marks(row | {"study": "l2c_table3"}, "local") == ["*untuned*"]
