@@ -246,7 +246,7 @@ def kept(module: Any, found: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Make, str]] = {
-    "buffer assigned": (lambda: Assigned("assigned"), "buffer mean .* use nn.BatchNorm1d"),
+    "buffer assigned": (lambda: Assigned("assigned"), "buffer mean.* use nn.BatchNorm1d"),
     "buffer in place": (lambda: Assigned("in place"), "Assigned changes its buffer mean"),
     "attribute assigned": (lambda: Assigned("attribute"), "Assigned keeps self.mean"),
     "counter": (Counting, "Counting keeps self.steps between calls"),

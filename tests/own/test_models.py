@@ -188,7 +188,7 @@ WRONG = {
     "chance": ("return self.a(x) + torch.randn(10)", "net.py:8: Net cannot be computed"),
     "state": (
         "self.count += 1; return self.a(x)",
-        "Net cannot be computed: .*Net changes its buffer count in forward",
+        "Net cannot be computed: .*Net changes its buffer count, which all clients share",
     ),
     "a wrong shape": ("return self.a(x)[:, :9]", r"shape \(2, 9\), not \(2, 10\) \(samples, outputs\)"),
     "an exception": ("raise KeyError('mine')", "net.py:8: Net cannot be computed.*KeyError: 'mine'"),

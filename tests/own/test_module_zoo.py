@@ -530,7 +530,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "old weight norm": (lambda: nn.utils.weight_norm(nn.Linear(16, CLASSES)), "cannot be (made|computed)"),
     "spectral norm": (
         lambda: parametrizations.spectral_norm(nn.Linear(16, CLASSES)),
-        r"_SpectralNorm \(at parametrizations\.weight\.0\) changes its buffer _u in forward",
+        r"_SpectralNorm \(at parametrizations\.weight\.0\) changes its buffer _u, which all clients share",
     ),
 }
 

@@ -274,7 +274,7 @@ def test_a_fork_has_a_past_and_a_future(parent: Path, at: str, duration: str | N
 def test_what_a_fork_says_is_true_of_a_fork(parent: Path) -> None:
     """What --set can change is named, and no option that it has not."""
     result = coterie("fork", parent, "--at", "600 ms", "--set", "network.link=datagram", *QUIET)
-    assert "--set can change network.latency, " in result.stderr
+    assert "--set can change: network.latency, " in result.stderr
     assert "training.learning_rate, protocol.local_steps, protocol.rho, protocol.gamma" in result.stderr
     changes = ["--at", "1 s", "--set", "run.duration=1200 ms"]
     first, second = (coterie("fork", parent, *changes, *QUIET) for _ in range(2))

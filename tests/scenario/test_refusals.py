@@ -259,7 +259,7 @@ BAD = {
     ),
     "a change to a network as it was": (
         edited("[devices]", '[[change]]\nat = "1 s"\nnetwork = {}\n[devices]'),
-        "change.0.network.latency: set 'latency', 'loss', 'uplink' or 'downlink'; otherwise, this has",
+        "change.0.network.latency: set 'latency', 'loss', 'uplink' or 'downlink'; otherwise, the section has",
     ),
     "a change of no setting": (
         edited(

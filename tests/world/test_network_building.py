@@ -340,7 +340,7 @@ ONE_CLASS = "[[network.class]]\nloss = 0.1\n"
         (ONE_CUT + "from = [1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
         (ONE_CUT + "from = [1, 1]\nto = [1]", "partition.0.to = .*: cuts a client off from itself"),
         ("[[network.class]]\ninside = [[0, 1]]", "class.0.latency: set 'latency', .* otherwise"),
-        ("[[network.class]]\nservers = true", "network.class.0.latency: set .* otherwise, this has"),
+        ("[[network.class]]\nservers = true", "network.class.0.latency: set .* otherwise, the section has"),
         (ONE_CLASS + "inside = [[0], [1]]", "network.class.0.inside = .*: has no connection"),
         (ONE_CUT + "groups = [[0], [0, 1]]", "that share no member"),
         (ONE_CUT + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: set either"),
