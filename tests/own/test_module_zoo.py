@@ -527,7 +527,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "shared memory": (shared_memory, "0.weight and 1.weight share their memory"),
     "a hook on a gradient": (masked_gradient, "weight has a hook on its gradient"),
     "a tensor with history": (with_history, "cannot be created"),
-    "old weight norm": (lambda: nn.utils.weight_norm(nn.Linear(16, CLASSES)), "cannot be (made|computed)"),
+    "old weight norm": (lambda: nn.utils.weight_norm(nn.Linear(16, CLASSES)), "cannot be (created|computed)"),
     "spectral norm": (
         lambda: parametrizations.spectral_norm(nn.Linear(16, CLASSES)),
         r"_SpectralNorm \(at parametrizations\.weight\.0\) changes its buffer _u, which all clients share",

@@ -96,6 +96,7 @@ def test_what_is_imported_is_required() -> None:
         "hf",
         "ray",
         "sockets",
+        "tune",
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(

@@ -246,11 +246,11 @@ BAD = {
     ),
     "momentum of adam": (
         edited("batch_size = 4", 'batch_size = 4\nmomentum = 0.9\noptimizer = "adam"'),
-        'training.momentum = 0.9: does nothing: only sgd uses it, and optimizer is "adam"',
+        'training.momentum = 0.9: has no effect: only sgd uses it, and optimizer is "adam"',
     ),
     "nesterov of adamw": (
         edited("batch_size = 4", 'batch_size = 4\nnesterov = true\noptimizer = "adamw"'),
-        'training.nesterov = true: does nothing: only sgd uses it, and optimizer is "adamw"',
+        'training.nesterov = true: has no effect: only sgd uses it, and optimizer is "adamw"',
     ),
     "a change of nothing": (
         edited("[devices]", '[[change]]\nat = "1 s"\n[devices]'),
