@@ -168,7 +168,7 @@ class FedericoAsynchronous(Client):
     @property
     def is_protected(self) -> bool:
         """True if this client is so slow that its own training comes first."""
-        return self.settings.safeguard and self.peer_time.is_behind
+        return self.settings.safeguard and self.peer_time.was_far_behind
 
     @property
     def is_brief(self) -> bool:

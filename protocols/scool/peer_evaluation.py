@@ -181,7 +181,7 @@ class PeerEvaluations(Component):
     @property
     def is_brief(self) -> bool:
         """True if this client evaluates models on one batch of its training samples instead of all."""
-        return self.protects and self.settings.judged_on == "train" and self.peer_time.is_behind
+        return self.protects and self.settings.judged_on == "train" and self.peer_time.was_far_behind
 
     async def trained_first(self) -> None:
         """Evaluate the models that came during the first training of a session, before anything else."""

@@ -65,19 +65,29 @@ class Pace(Component):
         Counted from the start of this session, including the iteration in progress: before its end the pace
         is at most this.
         """
-        rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
-        known = [rate for rate in rates if rate > 0]
-        duration_s = self.client.now - self._started_s
-        if not known or not duration_s:
-            return None
-        done = self.client.iterations + 1 - self._iterations_before
-        return done / duration_s / statistics.median(known)
+        known = [rate for rate in self._rates() if rate > 0]
+        return self._beside(statistics.median(known)) if known else None
 
     @property
     def is_far_behind(self) -> bool:
-        """True if this client's pace is certainly below `BEHIND`, even before its first iteration ends."""
-        pace = self.own_pace
+        """True if this client's pace is certainly below `BEHIND`, even before its first iteration ends.
+
+        At first only the rates of the fastest peers are known; the others count as slower than this client.
+        """
+        rates = self._rates()
+        pace = self._beside(statistics.median_low(rates)) if rates else None
         return pace is not None and pace < BEHIND
+
+    def _rates(self) -> list[float]:
+        return [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
+
+    def _beside(self, rate: float) -> float | None:
+        """Return this client's iterations per second, divided by a peer's; None if unknown."""
+        duration_s = self.client.now - self._started_s
+        if not rate or not duration_s:
+            return None
+        done = self.client.iterations + 1 - self._iterations_before
+        return done / duration_s / rate
 
 
 class TimeForPeers(Pace):
@@ -86,7 +96,8 @@ class TimeForPeers(Pace):
     A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
     clients have no limit. The unit is the time of a gradient, which is that of a training step.
 
-    pays: whether peers help this client. A client that is behind earns nothing for peers otherwise.
+    pays: whether peers help this client. A client that is far behind earns nothing for peers otherwise.
+    was_far_behind: `is_far_behind` when the pace was last determined.
     """
 
     def __init__(self, client: Client) -> None:
@@ -95,6 +106,7 @@ class TimeForPeers(Pace):
         self.limit = BURST
         self.pace: float | None = None  # relative to the peers; None if unknown
         self.pays = True
+        self.was_far_behind = False
 
     @property
     def is_behind(self) -> bool:
@@ -107,11 +119,11 @@ class TimeForPeers(Pace):
         share: of the time, if this client is behind. called_for: average gradients that an iteration of a
         client as fast as its peers needs; doubled while the pace is unknown.
         """
-        self.pace = self.own_pace
+        self.pace, self.was_far_behind = self.own_pace, self.is_far_behind
         if self.pace is None:
             earned = 2.0 * called_for
         elif self.is_behind and share < 1.0:
-            earned = steps * share / (1.0 - share) if self.pays else 0.0
+            earned = steps * share / (1.0 - share) if self.pays or not self.was_far_behind else 0.0
         else:
             earned = math.inf
         self.limit = max(BURST, earned + 1.0)  # keeps fractions of a gradient
@@ -129,7 +141,7 @@ class TimeForPeers(Pace):
 
         The first iteration of a slow client lasts as long as many of its peers', which all ask it.
         """
-        self.pace = self.own_pace
+        self.pace, self.was_far_behind = self.own_pace, True
         self.limit = self.left = min(self.left, BURST)
 
     @property

@@ -154,7 +154,6 @@ def test_a_slow_client_takes_up_a_model_that_fits_its_samples(method: str) -> No
     world = (SLOW, "data.partition={kind='permuted-clusters', sizes=[6], samples_per_client=20}")
     world += ("run.duration=200 s", "run.evaluate_every=200 s", "data.test_samples=200")
     with ran(DIGITS, *world, *METHODS[method]) as helped, ran(DIGITS, *world, "protocol.name=local") as alone:
-        assert learner(helped, 0).safeguard.helped  # type: ignore[attr-defined]
         accuracies = [each.observer.metrics.latest("accuracy")["client-0"] for each in (helped, alone)]
     assert accuracies[0] > accuracies[1] + 0.03
 

@@ -98,6 +98,18 @@ def test_pace_is_that_beside_the_median_of_the_others() -> None:
     assert own_pace(3.0, 0.0, 2.0, 4.0, 100.0) == 0.25
 
 
+def test_a_client_is_certainly_behind_only_if_half_of_its_peers_are_faster() -> None:
+    client = Alone()
+    for count, far_behind in [(1, False), (2, False), (3, True), (4, True)]:
+        client.now = 10.0  # in its first iteration
+        client.time.paces.clear()
+        for index, peer in enumerate(client.peers):
+            client.time.met(peer, 1.0, 1)
+            client.time.met(peer, 9.0, 9 if index < count else 2)
+        assert client.time.own_pace is not None and client.time.own_pace < 0.5
+        assert client.time.is_far_behind == far_behind
+
+
 def test_pace_of_a_peer_that_begins_anew_is_that_of_its_new_life() -> None:
     pace = PeerPace()
     for time_s, iterations in [(1.0, 50), (11.0, 70), (10.5, 69), (20.0, 1), (24.0, 9)]:
