@@ -9,7 +9,7 @@ from protocols.cobo.settings import CoBoSettings, pair_probability
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_uniform
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import Choice, Range, SearchSpace
+from protocols.framework.search_space import OneOf, Range, SearchSpace
 from protocols.framework.vectors import Scalar
 
 
@@ -22,7 +22,7 @@ class CoBo(Client):
         {
             "rho": Range(0.005, 0.5, log=True),
             "gamma": Range(0.001, 0.3, log=True),
-            "local_steps": Choice((1, 2, 5, 10)),
+            "local_steps": OneOf((1, 2, 5, 10)),
         },
     )
     settings: CoBoSettings

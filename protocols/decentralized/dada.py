@@ -43,7 +43,7 @@ from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, 
 from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.silence import PatienceSettings, Silence
 
@@ -152,7 +152,7 @@ class Dada(Client):
         {
             "mu_1": Range(0.01, 10.0, log=True),
             "mu_2": Range(0.01, 10.0, log=True),
-            "graph_peers": Choice((2, 5, 10)),
+            "graph_peers": OneOf((2, 5, 10)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -21,7 +21,7 @@ from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
@@ -68,7 +68,7 @@ class DFedAvgM(Client):
     search_space = SearchSpace(
         "the method's momentum, with the usual values",
         {
-            "training.momentum": Choice((0.3, 0.6, 0.9)),
+            "training.momentum": OneOf((0.3, 0.6, 0.9)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -32,7 +32,7 @@ from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_uniform
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.shared.averaging import neighbour_mean
 
 
@@ -118,7 +118,7 @@ class ELOracle(Client):
     search_space = SearchSpace(
         "the paper's text was not available; degrees around coterie's default",
         {
-            "degree": Choice((1, 2, 4, 6)),
+            "degree": OneOf((1, 2, 4, 6)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -26,7 +26,7 @@ from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Scalar, Vector
 
 
@@ -75,7 +75,7 @@ class FederatedClustering(Client):
     search_space = SearchSpace(
         "numbers of clusters of the scenarios in this repository",
         {
-            "clusters": Choice((2, 3, 4, 5)),
+            "clusters": OneOf((2, 3, 4, 5)),
             "local_steps": LOCAL_STEPS,
         },
     )

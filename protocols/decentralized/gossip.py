@@ -23,7 +23,7 @@ from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector, mix
 
 
@@ -42,7 +42,7 @@ class Gossip(Client):
     search_space = SearchSpace(
         "both merges of the papers, and the local work",
         {
-            "merge": Choice(("average", "age")),
+            "merge": OneOf(("average", "age")),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -42,7 +42,7 @@ from protocols.framework.requirements import ProtocolSettings, Requirement, comm
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.shared.pace import Pace
+from protocols.shared.pace import RelativePace
 from protocols.shared.safeguard import Safeguard
 from protocols.shared.silence import PatienceSettings
 
@@ -247,7 +247,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
     def setup(self) -> None:
         super().setup()
         self.arrived = PerPeer[LatestUpdate](self)
-        self.pace = Pace(self)
+        self.pace = RelativePace(self)
         self.updates_of = PerPeer(self, int)  # number of updates received from each peer
         self.safeguard = Safeguard(
             self, self.pace, enabled=self.settings.safeguard, held_back=True, rests_first=True

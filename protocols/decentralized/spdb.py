@@ -31,7 +31,7 @@ from protocols.framework.client import Client
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.averaging import neighbour_mean
 from protocols.shared.silence import PatienceSettings
@@ -65,7 +65,7 @@ class SPDB(Client):
     search_space = SearchSpace(
         "the paper's text was not available; around coterie's defaults",
         {
-            "head_steps": Choice((1, 2, 5)),
+            "head_steps": OneOf((1, 2, 5)),
             "dual_rate": Range(0.05, 1.0, log=True),
             "local_steps": LOCAL_STEPS,
         },

@@ -35,7 +35,7 @@ from protocols.framework.requirements import (
     two_way_links,
 )
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import mix
 from protocols.shared.judging import losses_of
 
@@ -78,7 +78,7 @@ class ValidationTrust(Client):
     search_space = SearchSpace(
         "only the start of the mixing and the local work",
         {
-            "warm_up": Choice((0, 10, 50)),
+            "warm_up": OneOf((0, 10, 50)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from actors.settings.quantities import Count, Weight
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Assignment,
@@ -174,7 +174,7 @@ class ClusteredFL(RoundClient):
         {
             "stationary": Range(0.05, 2.0, log=True),
             "progress": Range(0.02, 1.0, log=True),
-            "smallest": Choice((1, 2, 3)),
+            "smallest": OneOf((1, 2, 3)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (
@@ -73,7 +73,7 @@ class FedEM(RoundClient):
     search_space = SearchSpace(
         "Marfoq et al. (2021) use three models",
         {
-            "models": Choice((2, 3, 4)),
+            "models": OneOf((2, 3, 4)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -24,7 +24,7 @@ from pydantic import Field
 from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.judging import losses_of
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
@@ -108,7 +108,7 @@ class FedFomo(RoundClient):
     search_space = SearchSpace(
         "Zhang et al. (2021) use 5 models and an epsilon of 0.3",
         {
-            "models": Choice((2, 5, 10)),
+            "models": OneOf((2, 5, 10)),
             "epsilon": Range(0.0, 0.6),
             "local_steps": LOCAL_STEPS,
         },

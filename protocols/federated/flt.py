@@ -48,7 +48,7 @@ from actors.message import PeerUnavailable, RemoteError
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.mathematics import shared_rng
 from protocols.framework.requirements import ProtocolSettings, Requirement
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import (
     Contribution,
@@ -232,7 +232,7 @@ class FLT(RoundClient):
     search_space = SearchSpace(
         "numbers of clusters of the scenarios in this repository",
         {
-            "clusters": Choice((2, 3, 4, 5)),
+            "clusters": OneOf((2, 3, 4, 5)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.judging import losses_of
 from protocols.shared.server_rounds import RoundClient
@@ -67,7 +67,7 @@ class IFCA(RoundClient):
     search_space = SearchSpace(
         "numbers of clusters of the scenarios in this repository",
         {
-            "models": Choice((2, 3, 4, 5)),
+            "models": OneOf((2, 3, 4, 5)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -29,7 +29,7 @@ from typing import Any, Literal
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
 
@@ -66,7 +66,7 @@ class PerFedAvg(RoundClient):
         "the paper's text was not available; from a tenth of coterie's default to the rates of plain SGD",
         {
             "adaptation_rate": Range(0.001, 0.5, log=True),
-            "personal_steps": Choice((1, 5, 20)),
+            "personal_steps": OneOf((1, 5, 20)),
             "local_steps": LOCAL_STEPS,
         },
     )

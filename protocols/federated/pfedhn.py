@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight, ShareBelowOne, Weight
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import based, generated, pulled_back, size
 from protocols.shared.hypernetwork import initial as first
@@ -125,7 +125,7 @@ class PFedHN(RoundClient):
         "Shamsian et al. (2021) use 50 local steps and an outer rate of 0.01; a decade and more around it",
         {
             "outer_rate": Range(0.001, 0.3, log=True),
-            "embedding": Choice((4, 8, 16)),
+            "embedding": OneOf((4, 8, 16)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -29,7 +29,7 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Contribution,
@@ -107,7 +107,7 @@ class PFedMe(RoundClient):
         {
             "strength": Range(0.1, 30.0, log=True),
             "outer_rate": Range(0.02, 1.0, log=True, over="strength"),
-            "personal_steps": Choice((1, 2, 5)),
+            "personal_steps": OneOf((1, 2, 5)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -26,7 +26,7 @@ from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, shares
 
@@ -80,7 +80,7 @@ class QFFL(RoundClient):
     search_space = SearchSpace(
         "Li et al. (2020), the grid of q in the appendix",
         {
-            "q": Choice((0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)),
+            "q": OneOf((0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)),
             "local_steps": LOCAL_STEPS,
         },
     )

@@ -15,7 +15,7 @@ u is 0 for a model without changes in between. A client is evaluated by the last
 from typing import Literal
 
 from actors.settings.quantities import CountOrZero, PositiveWeight, ShareAboveZero, Weight
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSettings
 
@@ -65,7 +65,7 @@ class FedAsync(AsyncClient):
         "mixing of the paper, 0.6, and exponents around its 0.5",
         {
             "mixing": Range(0.1, 0.9),
-            "exponent": Choice((0.0, 0.5, 1.0)),
+            "exponent": OneOf((0.0, 0.5, 1.0)),
             "local_steps": LOCAL_STEPS,
         },
     )

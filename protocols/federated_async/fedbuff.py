@@ -12,7 +12,7 @@ evaluated by the last model that it was given.
 """
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.async_server import AsyncClient, AsyncServer, AsyncSettings
 
@@ -52,7 +52,7 @@ class FedBuff(AsyncClient):
     search_space = SearchSpace(
         "buffer of the paper, 10, and less for few clients; a decade of server rates",
         {
-            "buffer": Choice((1, 2, 5, 10)),
+            "buffer": OneOf((1, 2, 5, 10)),
             "server_rate": Range(0.1, 2.0, log=True),
             "local_steps": LOCAL_STEPS,
         },

@@ -23,7 +23,7 @@ from typing import Any
 
 from actors.settings.quantities import CountOrZero
 from protocols.framework.requirements import ProtocolSettings, Requirement
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, PartTask, SharedPart
 from protocols.shared.server_rounds import (
@@ -94,7 +94,7 @@ class LGFedAvg(RoundClient):
     search_space = SearchSpace(
         "Liang et al. (2020) start from an averaged model; rounds of warm-up up to 50",
         {
-            "warm_up": Choice((0, 10, 50)),
+            "warm_up": OneOf((0, 10, 50)),
             "local_steps": LOCAL_STEPS,
         },
     )

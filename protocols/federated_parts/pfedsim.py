@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
-from protocols.framework.search_space import LOCAL_STEPS, Choice, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings, RoundTask
@@ -138,7 +138,7 @@ class PFedSim(RoundClient):
     search_space = SearchSpace(
         "warm-up in rounds, up to coterie's default 100",
         {
-            "warm_up": Choice((0, 10, 50, 100)),
+            "warm_up": OneOf((0, 10, 50, 100)),
             "local_steps": LOCAL_STEPS,
         },
     )

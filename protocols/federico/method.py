@@ -10,7 +10,7 @@ from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 
 
@@ -21,7 +21,7 @@ class FedeRiCo(Client):
     search_space = SearchSpace(
         "the paper states no values (appendix, algorithm 1); around coterie's defaults",
         {
-            "neighbours": Choice((1, 3, 5)),
+            "neighbours": OneOf((1, 3, 5)),
             "epsilon": Range(0.0, 0.6),
             "momentum": Range(0.2, 1.0),
             "local_steps": LOCAL_STEPS,

@@ -42,7 +42,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class OneOf:
     """One of several values, equally likely."""
 
     options: tuple[Any, ...]
@@ -64,7 +64,7 @@ class SearchSpace:
     """
 
     source: str
-    keys: Mapping[str, Range | Choice] = field(default_factory=dict)
+    keys: Mapping[str, Range | OneOf] = field(default_factory=dict)
 
     def at(self, point: Sequence[float]) -> dict[str, Any]:
         """Return the settings at a point of the unit cube, one share for each key."""
@@ -74,7 +74,7 @@ class SearchSpace:
         return chosen
 
 
-LOCAL_STEPS = Choice((1, 2, 5, 10, 20))
+LOCAL_STEPS = OneOf((1, 2, 5, 10, 20))
 """Training steps between exchanges, for methods that let users choose this number."""
 LEARNING_RATES: Mapping[str, Range] = {"sgd": Range(0.003, 1.0, log=True)}
 """Learning rates of all methods, by optimizer; `ADAPTIVE_RATES` for the others."""

@@ -18,7 +18,7 @@ from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWante
 from protocols.mapl.neighbours import Neighbours
 from protocols.mapl.settings import MaplSettings
 from protocols.shared.local_losses import PersonalizedModelLoss
-from protocols.shared.pace import Pace
+from protocols.shared.pace import RelativePace
 from protocols.shared.safeguard import COMPARED, Safeguard
 
 K = TypeVar("K", bound=Knowledge)
@@ -179,7 +179,7 @@ class MAPLAsynchronous(MaplClient):
 
     def setup(self) -> None:
         super().setup()
-        self.pace = Pace(self)
+        self.pace = RelativePace(self)
         enabled = self.settings.safeguard and "backbone" in self.mixed
         self.safeguard = Safeguard(self, self.pace, enabled=enabled)
         self.tried = PerPeer[int](self)  # number of comparisons with the complete model of each peer

@@ -70,8 +70,8 @@ class SCooLAsynchronous(Client):
     @property
     def may_need_models(self) -> bool:
         """True if this client keeps peers' models: it is far behind, also before its first iteration ends."""
-        time = self.evaluations.peer_time
-        return self.safeguard.enabled and (time.was_far_behind or (time.pace is None and time.is_far_behind))
+        pace = self.evaluations.peer_time
+        return self.safeguard.enabled and (pace.was_far_behind or (pace.pace is None and pace.is_far_behind))
 
     async def safeguarded(self, own: Vector, mixed: Vector) -> Vector:
         """Return the mixed model, or a better one if this client is far behind its peers.

@@ -7,7 +7,7 @@ from typing import final
 from actors.delivery.round_messages import RoundMessages
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, held_back
-from protocols.framework.search_space import LOCAL_STEPS, Choice, Range, SearchSpace
+from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.descent import descent_of
@@ -26,7 +26,7 @@ class SCooL(Client):
         "temperatures of the paper (appendix), 1 to 9, and steps as for all methods",
         {
             "temperature": Range(0.3, 9.0, log=True),
-            "learn_after": Choice((0, 10, 30)),
+            "learn_after": OneOf((0, 10, 30)),
             "local_steps": LOCAL_STEPS,
         },
     )

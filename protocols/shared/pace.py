@@ -1,4 +1,4 @@
-"""Pace of a client relative to its peers, and the share of its device's time for them.
+"""RelativePace of a client relative to its peers, and the share of its device's time for them.
 
 A client that is slower than its peers keeps most of its device for itself: peers that do 1/s iterations
 while it does one would otherwise take all of its time.
@@ -43,8 +43,8 @@ class PeerPace:
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
 
 
-class Pace(Component):
-    """Pace of a client relative to its peers, from the iterations that their messages state."""
+class RelativePace(Component):
+    """RelativePace of a client relative to its peers, from the iterations that their messages state."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -90,7 +90,7 @@ class Pace(Component):
         return done / duration_s / rate
 
 
-class TimeForPeers(Pace):
+class TimeForPeers(RelativePace):
     """Gradients that a client computes for its peers: earned by its own training, spent one by one.
 
     A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other

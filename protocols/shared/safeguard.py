@@ -13,7 +13,7 @@ from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Samples
 from protocols.framework.vectors import Vector
 from protocols.shared.judging import losses_of
-from protocols.shared.pace import Pace
+from protocols.shared.pace import RelativePace
 
 FITTED = 0.1
 """Loss on training samples, as a share of that of guessing among the classes, below which models count as
@@ -37,7 +37,13 @@ class Safeguard(Component):
     """
 
     def __init__(
-        self, client: Client, pace: Pace, *, enabled: bool, held_back: bool = False, rests_first: bool = False
+        self,
+        client: Client,
+        pace: RelativePace,
+        *,
+        enabled: bool,
+        held_back: bool = False,
+        rests_first: bool = False,
     ) -> None:
         super().__init__(client)
         self.pace = pace

@@ -8,7 +8,7 @@ import pytest
 
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from protocols.shared.pace import Pace
+from protocols.shared.pace import RelativePace
 from protocols.shared.safeguard import PAUSE_MAX, Safeguard
 from tests.protocols.worlds import DIGITS, learner, ran
 
@@ -37,9 +37,9 @@ class Judge:
         self.safeguard = Safeguard(cast(Client, self), self.pace(pace), **how)
         self.safeguard.session_started()
 
-    def pace(self, relative: float) -> Pace:
+    def pace(self, relative: float) -> RelativePace:
         """The client has done no iteration yet in 100 s, its peer `relative` as many a second."""
-        found = Pace(cast(Client, self))
+        found = RelativePace(cast(Client, self))
         found.session_started()
         found._started_s = 0.0
         found.met("a", 0.0, 0)

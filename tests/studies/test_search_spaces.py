@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from protocols.framework.search_space import Choice, Range, SearchSpace, learning_rates
+from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.studies.tuning.listing import space_lines
 
@@ -39,7 +39,7 @@ def test_a_number_with_a_limit_by_another_setting_never_exceeds_it() -> None:
 
 
 def test_choices_are_equally_likely() -> None:
-    values = Choice(("a", "b", "c"))
+    values = OneOf(("a", "b", "c"))
     assert [values.at(index / 6, {}) for index in range(7)] == ["a", "a", "b", "b", "c", "c", "c"]
 
 

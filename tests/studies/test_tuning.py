@@ -30,13 +30,13 @@ from tests.studies.worlds import STUDY, study
 
 METHOD = """\
 from protocols import Client
-from protocols.framework.search_space import Choice, SearchSpace
+from protocols.framework.search_space import OneOf, SearchSpace
 
 
 class Still(Client):
     \"\"\"A client that trains for a while.\"\"\"
 
-    search_space = SearchSpace("a test", {"steps": Choice((0, 3, 5))})
+    search_space = SearchSpace("a test", {"steps": OneOf((0, 3, 5))})
 
     class Settings(Client.Settings):
         steps: int = 1

@@ -17,7 +17,7 @@ from sim.run.save.provenance import version_of
 from sim.scenario.reading import find_scenario
 from sim.studies.cells import as_toml
 from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
-from sim.studies.tuning.tuning import Trial, TuningResult, all_trials
+from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
 
 TRIALS, BEST, BEST_OF, TUNED = "trials.csv", "best.csv", "best_of.csv", "tuned.toml"
 _AXIS = "method"
@@ -49,12 +49,12 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else ""
 
 
-def settings_text(trial: Trial) -> str:
+def settings_text(trial: TuningTrial) -> str:
     """Return the settings of a trial as options, or "as in the scenario"."""
     return ", ".join(trial.overrides()) or "as in the scenario"
 
 
-def _trial_row(trial: Trial) -> dict[str, Any]:
+def _trial_row(trial: TuningTrial) -> dict[str, Any]:
     method = trial.method
     return {
         "method": method.name,

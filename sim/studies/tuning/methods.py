@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocols.framework.search_space import Choice, Range, SearchSpace, learning_rates
+from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
 from sim.errors import UserError
 from sim.learning.metrics import metrics_of
 from sim.results.measures import Measure, measure_called
@@ -30,7 +30,7 @@ class TunedMethod:
     name: str
     chosen: Stated
     stated: Stated
-    space: Mapping[str, Range | Choice]
+    space: Mapping[str, Range | OneOf]
     selected_by: Measure
     tested_by: Measure
     source: str
@@ -82,7 +82,7 @@ def _selecting(runs: Stated, name: str, sweep: Sweep) -> Stated:
 def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
     scenario = stated.scenario()
     declared = scenario.protocol.method.search_space or SearchSpace("the method states no search space")
-    space: dict[str, Range | Choice] = {_RATE: learning_rates(scenario.training.optimizer)}
+    space: dict[str, Range | OneOf] = {_RATE: learning_rates(scenario.training.optimizer)}
     for key, values in declared.keys.items():
         space[key if "." in key else f"protocol.{key}"] = _with_whole_key(values)
     task = scenario.data.task
@@ -99,7 +99,7 @@ def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
     return TunedMethod(name, stated, of_trials, space, measure_called(selected), tested, declared.source)
 
 
-def _with_whole_key(values: Range | Choice) -> Range | Choice:
+def _with_whole_key(values: Range | OneOf) -> Range | OneOf:
     if isinstance(values, Range) and values.over is not None and "." not in values.over:
         return replace(values, over=f"protocol.{values.over}")
     return values

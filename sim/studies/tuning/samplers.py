@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from protocols.framework.search_space import Choice, Range
+from protocols.framework.search_space import OneOf, Range
 from sim.kernel.random import key
 from sim.studies.tuning.sampler_names import SamplerName
 
@@ -41,9 +41,9 @@ class Sobol:
 
         if not self._dimensions:
             return [()] * most
-        points = qmc.Sobol(self._dimensions, rng=np.random.default_rng(self._seed)).random_base2(
-            math.ceil(math.log2(most))
-        )
+        points = qmc.Sobol(
+            self._dimensions, rng=np.random.Generator(np.random.PCG64(self._seed))
+        ).random_base2(math.ceil(math.log2(most)))
         return [tuple(point) for point in points[:most].tolist()]
 
     def tell(self, points: Sequence[Point], scores: Sequence[float]) -> None:
@@ -53,13 +53,13 @@ class Sobol:
 class TPE:
     """Tree-structured Parzen estimator (Optuna), which learns from earlier scores."""
 
-    def __init__(self, values: Sequence[Range | Choice], seed: int, name: str) -> None:
+    def __init__(self, values: Sequence[Range | OneOf], seed: int, name: str) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=key(seed, "tuning", name) % 2**32, constant_liar=True)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._options = [len(each.options) if isinstance(each, Choice) else None for each in values]
+        self._options = [len(each.options) if isinstance(each, OneOf) else None for each in values]
         self._distributions: dict[str, Any] = {
             str(index): optuna.distributions.FloatDistribution(0.0, 1.0)
             if options is None
@@ -91,7 +91,7 @@ class TPE:
                 self._study.tell(trial, state=TrialState.FAIL)
 
 
-def sampler_of(name: SamplerName, values: Sequence[Range | Choice], seed: int, method: str) -> Sampler:
+def sampler_of(name: SamplerName, values: Sequence[Range | OneOf], seed: int, method: str) -> Sampler:
     """Return the sampler of a method. seed: run.seed of the scenario."""
     if name is SamplerName.sobol:
         return Sobol(len(values), seed, method)

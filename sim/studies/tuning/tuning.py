@@ -79,7 +79,7 @@ class _TuningPlan(Plan):
 
 
 @dataclass
-class Trial:
+class TuningTrial:
     """One choice of settings of a method, and its results.
 
     settings: searched settings by whole key; empty for those of the scenario. selection, test: mean of the
@@ -112,10 +112,10 @@ class TuningResult:
 
     tuning: Tuning
     directory: Path
-    trials: Mapping[str, list[Trial]]
+    trials: Mapping[str, list[TuningTrial]]
     """Trials in order, by method."""
 
-    def best(self, method: str) -> Trial | None:
+    def best(self, method: str) -> TuningTrial | None:
         """Return the trial with the best selection, the first one of equals; None if all failed."""
         trials = self.trials[method]
         found = max(trials, key=lambda trial: trial.score)
@@ -133,11 +133,11 @@ def tune(
     """Run all trials that have no results yet, and return all results. Raises UserError."""
     how = how or CellOptions()
     samplers: dict[str, Sampler] = {}
-    trials: dict[str, list[Trial]] = {}
+    trials: dict[str, list[TuningTrial]] = {}
     for method in tuning.methods:
         values = list(method.space.values())
         samplers[method.name] = sampler_of(tuning.sampler, values, tuning.seed, method.name)
-        trials[method.name] = [Trial(method, 0, {})]
+        trials[method.name] = [TuningTrial(method, 0, {})]
     fresh = {name: list(known) for name, known in trials.items()}
     asked: dict[str, list[Point]] = {}
     if tuning.sampler is SamplerName.sobol:  # all points are known at once
@@ -160,8 +160,8 @@ def tune(
 def _ask(
     tuning: Tuning,
     samplers: Mapping[str, Sampler],
-    trials: Mapping[str, list[Trial]],
-    fresh: Mapping[str, list[Trial]],
+    trials: Mapping[str, list[TuningTrial]],
+    fresh: Mapping[str, list[TuningTrial]],
 ) -> dict[str, list[Point]]:
     """Add the next batch of trials of each method to `trials` and `fresh`; return their points."""
     asked: dict[str, list[Point]] = {}
@@ -169,13 +169,13 @@ def _ask(
         missing = tuning.trials - len(trials[method.name])
         asked[method.name] = samplers[method.name].ask(missing) if missing > 0 else []
         for point in asked[method.name]:
-            trial = Trial(method, len(trials[method.name]), method.settings(point))
+            trial = TuningTrial(method, len(trials[method.name]), method.settings(point))
             trials[method.name].append(trial)
             fresh[method.name].append(trial)
     return asked
 
 
-def _add_cells(trial: Trial, tuning: Tuning) -> None:
+def _add_cells(trial: TuningTrial, tuning: Tuning) -> None:
     """Plan the runs of a trial; a choice of settings that the scenario refuses counts as a failure."""
     choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
     try:
@@ -188,7 +188,7 @@ def _add_cells(trial: Trial, tuning: Tuning) -> None:
     trial.cells = [cell for cell, _ in made]
 
 
-def _plan(tuning: Tuning, trials: Mapping[str, list[Trial]]) -> _TuningPlan:
+def _plan(tuning: Tuning, trials: Mapping[str, list[TuningTrial]]) -> _TuningPlan:
     """Return the runs of all trials so far."""
     cells = [cell for of_method in trials.values() for trial in of_method for cell in trial.cells]
     definition = [tuning.trials, tuning.seeds, str(tuning.sampler), tuning.seed]
@@ -214,7 +214,7 @@ def _plan(tuning: Tuning, trials: Mapping[str, list[Trial]]) -> _TuningPlan:
     )
 
 
-def _score(trial: Trial, out: Path, errors: Mapping[str, str]) -> None:
+def _score(trial: TuningTrial, out: Path, errors: Mapping[str, str]) -> None:
     """Read the results of a trial's runs."""
     if trial.reason is not None:
         return
@@ -245,7 +245,7 @@ def _last_tenth(view: RunView, name: str) -> float:
     return float(np.nanmean(known, axis=1).mean()) if known.size else math.nan
 
 
-def all_trials(result: TuningResult) -> Iterator[Trial]:
+def all_trials(result: TuningResult) -> Iterator[TuningTrial]:
     """Yield the trials of all methods."""
     for trials in result.trials.values():
         yield from trials
