@@ -1,4 +1,4 @@
-"""RelativePace of a client relative to its peers, and the share of its device's time for them.
+"""Pace of a client relative to its peers, and the share of its device's time for them.
 
 A client that is slower than its peers keeps most of its device for itself: peers that do 1/s iterations
 while it does one would otherwise take all of its time.
@@ -44,7 +44,7 @@ class PeerPace:
 
 
 class RelativePace(Component):
-    """RelativePace of a client relative to its peers, from the iterations that their messages state."""
+    """Pace of a client relative to its peers, from the iterations that their messages state."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)

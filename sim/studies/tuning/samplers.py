@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from protocols.framework.search_space import OneOf, Range
 from sim.kernel.random import key
 from sim.studies.tuning.sampler_names import SamplerName
@@ -41,9 +39,7 @@ class Sobol:
 
         if not self._dimensions:
             return [()] * most
-        points = qmc.Sobol(
-            self._dimensions, rng=np.random.Generator(np.random.PCG64(self._seed))
-        ).random_base2(math.ceil(math.log2(most)))
+        points = qmc.Sobol(self._dimensions, rng=self._seed).random_base2(math.ceil(math.log2(most)))
         return [tuple(point) for point in points[:most].tolist()]
 
     def tell(self, points: Sequence[Point], scores: Sequence[float]) -> None:
