@@ -73,10 +73,14 @@ class RelativePace(Component):
         """True if this client's pace is certainly below `BEHIND`, even before its first iteration ends.
 
         At first only the rates of the fastest peers are known; the others count as slower than this client.
+        The second fastest decides if this client has less than a quarter of its rate.
         """
-        rates = self._rates()
-        pace = self._beside(statistics.median_low(rates)) if rates else None
-        return pace is not None and pace < BEHIND
+        rates = sorted(self._rates(), reverse=True)
+        if not rates:
+            return False
+        beside_median = self._beside(statistics.median_low(rates))
+        beside_fast = self._beside(rates[1]) if len(rates) > 1 else None
+        return (beside_median or math.inf) < BEHIND or (beside_fast or math.inf) < BEHIND / 2
 
     def _rates(self) -> list[float]:
         return [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]

@@ -100,12 +100,18 @@ def test_pace_is_that_beside_the_median_of_the_others() -> None:
 
 def test_a_client_is_certainly_behind_only_if_half_of_its_peers_are_faster() -> None:
     client = Alone()
-    for count, far_behind in [(1, False), (2, False), (3, True), (4, True)]:
-        client.now = 10.0  # in its first iteration
+    for count, now, far_behind in [
+        (1, 3.0, False),
+        (2, 3.0, False),
+        (3, 3.0, True),
+        (1, 9.0, False),
+        (2, 9.0, True),
+    ]:
+        client.now = now  # in its first iteration
         client.time.paces.clear()
         for index, peer in enumerate(client.peers):
             client.time.met(peer, 1.0, 1)
-            client.time.met(peer, 9.0, 9 if index < count else 2)
+            client.time.met(peer, 3.0, 3 if index < count else 2)
         assert client.time.own_pace is not None and client.time.own_pace < 0.5
         assert client.time.is_far_behind == far_behind
 
