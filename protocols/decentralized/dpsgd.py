@@ -69,7 +69,7 @@ class DPSGD(Client):
 
     Settings = DPSGDSettings
     search_space = SearchSpace(
-        "one step in the paper, more as in local SGD",
+        "only the local work",
         {
             "local_steps": LOCAL_STEPS,
         },

@@ -40,7 +40,7 @@ class Gossip(Client):
     """Client that pushes, merges and trains (always asynchronous)."""
 
     search_space = SearchSpace(
-        "both merges of the papers, and the local work",
+        "both merges, and the local work",
         {
             "merge": OneOf(("average", "age")),
             "local_steps": LOCAL_STEPS,

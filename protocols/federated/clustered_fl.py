@@ -170,7 +170,7 @@ class ClusteredFL(RoundClient):
 
     Settings = ClusteredFLSettings
     search_space = SearchSpace(
-        "the paper sets the two norms for each experiment; a decade around coterie's defaults",
+        "about a decade around coterie's defaults; the paper's text was not available",
         {
             "stationary": Range(0.05, 2.0, log=True),
             "progress": Range(0.02, 1.0, log=True),

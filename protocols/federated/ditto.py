@@ -38,7 +38,7 @@ class Ditto(RoundClient):
 
     Settings = DittoSettings
     search_space = SearchSpace(
-        "Li et al. (2021) use strengths up to 2; two decades below it",
+        "strengths up to 2 and two decades below it; the paper's text was not available",
         {
             "strength": Range(0.01, 2.0, log=True),
             "local_steps": LOCAL_STEPS,

@@ -35,7 +35,7 @@ class FedAvg(RoundClient):
 
     Settings = FedAvgSettings
     search_space = SearchSpace(
-        "McMahan et al. (2017) vary the local work, table 2; mu stays 0, as other values are FedProx",
+        "only the local work; mu stays 0, as other values are FedProx",
         {
             "local_steps": LOCAL_STEPS,
         },

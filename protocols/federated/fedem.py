@@ -71,7 +71,7 @@ class FedEM(RoundClient):
 
     Settings = FedEMSettings
     search_space = SearchSpace(
-        "Marfoq et al. (2021) use three models",
+        "around three models; the paper's text was not available",
         {
             "models": OneOf((2, 3, 4)),
             "local_steps": LOCAL_STEPS,

@@ -106,7 +106,7 @@ class FedFomo(RoundClient):
 
     Settings = FedFomoSettings
     search_space = SearchSpace(
-        "Zhang et al. (2021) use 5 models and an epsilon of 0.3",
+        "around 5 models and an epsilon of 0.3, coterie's defaults; the paper's text was not available",
         {
             "models": OneOf((2, 5, 10)),
             "epsilon": Range(0.0, 0.6),

@@ -122,7 +122,7 @@ class PFedHN(RoundClient):
 
     Settings = PFedHNSettings
     search_space = SearchSpace(
-        "Shamsian et al. (2021) use 50 local steps and an outer rate of 0.01; a decade and more around it",
+        "around coterie's default outer rate of 0.01; the paper's text was not available",
         {
             "outer_rate": Range(0.001, 0.3, log=True),
             "embedding": OneOf((4, 8, 16)),

@@ -103,7 +103,7 @@ class PFedMe(RoundClient):
 
     Settings = PFedMeSettings
     search_space = SearchSpace(
-        "strengths up to twice the paper's 15; outer_rate as a share of its limit 1 / strength",
+        "strengths up to twice coterie's default 15; outer_rate as a share of its limit 1 / strength",
         {
             "strength": Range(0.1, 30.0, log=True),
             "outer_rate": Range(0.02, 1.0, log=True, over="strength"),

@@ -78,7 +78,7 @@ class QFFL(RoundClient):
 
     Settings = QFFLSettings
     search_space = SearchSpace(
-        "Li et al. (2020), the grid of q in the appendix",
+        "values of q from 0.001 to 10, as in Li et al. (2020); the text was not available",
         {
             "q": OneOf((0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)),
             "local_steps": LOCAL_STEPS,

@@ -69,7 +69,7 @@ class Scaffold(RoundClient):
 
     Settings = ScaffoldSettings
     search_space = SearchSpace(
-        "Karimireddy et al. (2020) use a server rate of 1; a decade below it",
+        "server rates from a tenth of coterie's default 1 to its double; the paper's text was not available",
         {
             "server_rate": Range(0.1, 2.0, log=True),
             "local_steps": LOCAL_STEPS,

@@ -62,7 +62,7 @@ class FedAsync(AsyncClient):
 
     Settings = FedAsyncSettings
     search_space = SearchSpace(
-        "mixing of the paper, 0.6, and exponents around its 0.5",
+        "around coterie's defaults, 0.6 and 0.5; the paper's text was not available",
         {
             "mixing": Range(0.1, 0.9),
             "exponent": OneOf((0.0, 0.5, 1.0)),

@@ -50,7 +50,7 @@ class FedBuff(AsyncClient):
 
     Settings = FedBuffSettings
     search_space = SearchSpace(
-        "buffer of the paper, 10, and less for few clients; a decade of server rates",
+        "coterie's default buffer of 10, and less for few clients; the paper's text was not available",
         {
             "buffer": OneOf((1, 2, 5, 10)),
             "server_rate": Range(0.1, 2.0, log=True),

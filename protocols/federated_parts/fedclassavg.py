@@ -43,7 +43,7 @@ class FedClassAvg(RoundClient):
 
     Settings = FedClassAvgSettings
     search_space = SearchSpace(
-        "rho of the paper, 0.1, with a decade on each side; temperatures up to MAPL's 100",
+        "coterie's default rho of 0.1, with a decade on each side; temperatures up to MAPL's 100",
         {
             "rho": Range(0.01, 1.0, log=True),
             "temperature": Range(1.0, 100.0, log=True),

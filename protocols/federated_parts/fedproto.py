@@ -92,7 +92,7 @@ class FedProto(RoundClient):
 
     Settings = FedProtoSettings
     search_space = SearchSpace(
-        "strength of the paper, 1, with a decade on each side",
+        "coterie's default strength of 1, with a decade on each side",
         {
             "strength": Range(0.1, 10.0, log=True),
             "local_steps": LOCAL_STEPS,

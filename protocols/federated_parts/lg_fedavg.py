@@ -92,7 +92,7 @@ class LGFedAvg(RoundClient):
 
     Settings = LGFedAvgSettings
     search_space = SearchSpace(
-        "Liang et al. (2020) start from an averaged model; rounds of warm-up up to 50",
+        "rounds of warm-up from none to 50; the paper's text was not available",
         {
             "warm_up": OneOf((0, 10, 50)),
             "local_steps": LOCAL_STEPS,

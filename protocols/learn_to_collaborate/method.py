@@ -180,7 +180,7 @@ class LearnToCollaborate(CollaboratingClient):
     """Learning to Collaborate with a coordinator that waits for all gradients of a round."""
 
     search_space = SearchSpace(
-        "the paper states one rate for each experiment (appendix B); a decade around coterie's defaults",
+        "coterie's defaults, with a decade or more on each side",
         {
             "hypernetwork_learning_rate": Range(0.003, 0.3, log=True),
             "search_learning_rate": Range(0.01, 1.0, log=True),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,12 +120,8 @@ def sweep(
             return
         execute, at_once = executor(on, address, jobs, gpus, planned.threads, device)
         how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
-        try:
-            with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
-                result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
-        except KeyboardInterrupt as error:
-            finished = line.last or "no runs"
-            stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
+        with resumable(quiet) as line:
+            result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
     earlier = f", {result.finished_before:,} of them earlier" if result.finished_before else ""
     finished_runs = result.cells - len(result.errors)
     echo(f"{finished_runs:,} of {result.cells:,} runs finished{earlier}: {result.directory}")
@@ -171,6 +169,18 @@ class SweepLine(StatusLine):
         if progress.remaining_s is not None:
             parts.append(f"about {text.duration(round(progress.remaining_s))} left")
         self.update(", ".join(parts), progress.share, progress.elapsed_s)
+
+
+@contextmanager
+def resumable(quiet: bool) -> Iterator[SweepLine]:
+    """Show the progress of many runs; if the user interrupts them, exit and say how to resume."""
+    line = SweepLine(Terminal(stderr=True), quiet)
+    try:
+        with answering(raise_interrupted), line:
+            yield line
+    except KeyboardInterrupt as error:
+        finished = line.last or "no runs"
+        stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
 
 
 @app.command()

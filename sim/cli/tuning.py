@@ -11,12 +11,10 @@ from typer import Option
 
 from sim.cli import options
 from sim.cli.commands import app
-from sim.cli.console import Terminal
-from sim.cli.exit_codes import FAILED, code_of, echo, exit_on_errors, stop
-from sim.cli.studies import Executor, Gpus, Jobs, On, SweepLine, executor, print_table, seeds_of
+from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
+from sim.cli.studies import Executor, Gpus, Jobs, On, executor, print_table, resumable, seeds_of
 from sim.errors import require_packages
 from sim.results import text
-from sim.run.interrupts import answering, raise_interrupted
 from sim.studies.tuning.sampler_names import SamplerName
 
 if TYPE_CHECKING:
@@ -83,12 +81,8 @@ def tune(
             return
         execute, at_once = executor(on, address, jobs, gpus, tuning.threads, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
-        try:
-            with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
-                result = run_tuning(tuning, out=out, how=how, execute=execute, show=line.show)
-        except KeyboardInterrupt as error:
-            finished = line.last or "no runs"
-            stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
+        with resumable(quiet) as line:
+            result = run_tuning(tuning, out=out, how=how, execute=execute, show=line.show)
         write_files(result)
     _print_result(result)
 

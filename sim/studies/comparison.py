@@ -346,15 +346,13 @@ class Comparison:
 
     def _about_tuning(self) -> list[str]:
         """Return warnings about tuned groups next to others, different studies, and seeds of the tuning."""
-        found, by_study = [], dict[str, list[str]]()
-        for group in self.groups:
-            by_study.setdefault(group.tuned, []).append(group.label)
-        if len(by_study) > 1:
-            untuned = by_study.pop("no", [])
-            if untuned:
-                found.append(f"only some methods are tuned; not tuned: {'; '.join(untuned)}")
-            if len(by_study) > 1:
-                found.append(f"settings were tuned by different studies: {'; '.join(by_study)}")
+        found = []
+        untuned = [group.label for group in self.groups if group.tuned == "no"]
+        studies = list(dict.fromkeys(group.tuned for group in self.groups if group.tuned != "no"))
+        if untuned and studies:
+            found.append(f"only some methods are tuned; not tuned: {'; '.join(untuned)}")
+        if len(studies) > 1:
+            found.append(f"settings were tuned by different studies: {'; '.join(studies)}")
         if seeds := sorted(set().union(*[group.tuning_seeds for group in self.groups])):
             numbers = ", ".join(map(str, seeds))
             found.append(f"seeds {numbers} were also used for tuning; use other seeds for results")

@@ -2,6 +2,8 @@
 
 import csv
 import math
+import os
+import re
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -164,6 +166,16 @@ def test_a_comparison_says_which_methods_are_tuned(tuned: TuningResult, tmp_path
     assert not any("tuned" in line for line in warnings)
     warnings = Comparison(load_study(of_both)).warnings
     assert any(line.startswith("only some methods are tuned; not tuned: ") for line in warnings)
+    text = (
+        (tuned.directory / TUNED)
+        .read_text()
+        .replace(f"tuned.study={tuned.directory.name}", "tuned.study=other", 1)
+    )
+    base = os.path.relpath(tuned.tuning.file, tmp_path)
+    (tmp_path / "two.toml").write_text(re.sub(r"scenario = .*", f'scenario = "{base}"', text))
+    of_two = run_sweep(plan(tmp_path / "two.toml", seeds=(21,)), out=tmp_path, execute=here)
+    warnings = Comparison(load_study([of_two.directory])).warnings
+    assert f"settings were tuned by different studies: other; {tuned.directory.name}" in warnings
 
 
 def test_results_with_a_seed_of_the_tuning_are_warned_about(tuned: TuningResult, tmp_path: Path) -> None:
@@ -280,6 +292,13 @@ def test_seeds_are_a_number_from_9001_on_or_a_list() -> None:
 def test_unknown_methods_are_refused(tmp_path: Path, names: list[str], problem: str) -> None:
     with pytest.raises(UserError, match=problem.replace("(", r"\(")):
         tuning_of(study(tmp_path), names)
+
+
+def test_a_search_with_too_many_runs_is_refused(tmp_path: Path) -> None:
+    tuning = tuning_of(study(tmp_path), ["alone"], trials=50_001)
+    with pytest.raises(UserError, match="the search has 100,002 runs; must be at most 100,000"):
+        tune(tuning, out=tmp_path / "out", execute=here)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path: Path) -> None:

@@ -37,8 +37,6 @@ class Sobol:
     def ask(self, most: int) -> list[Point]:
         from scipy.stats import qmc
 
-        if not self._dimensions:
-            return [()] * most
         points = qmc.Sobol(self._dimensions, rng=self._seed).random_base2(math.ceil(math.log2(most)))
         return [tuple(point) for point in points[:most].tolist()]
 

@@ -24,7 +24,7 @@ from sim.results.view import RunView
 from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
 from sim.scenario.sections.sweep import Comparing
-from sim.studies.cells import AxisChoice, Plan, SweepCell, as_toml, cell_of
+from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, as_toml, cell_of
 from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
 from sim.studies.tuning.methods import TunedMethod
 from sim.studies.tuning.sampler_names import SamplerName
@@ -132,6 +132,8 @@ def tune(
 ) -> TuningResult:
     """Run all trials that have no results yet, and return all results. Raises UserError."""
     how = how or CellOptions()
+    if (count := len(tuning.methods) * tuning.trials * len(tuning.seeds)) > CELLS_MAX:
+        raise UserError(f"the search has {count:,} runs; must be at most {CELLS_MAX:,}", tuning.file)
     samplers: dict[str, Sampler] = {}
     trials: dict[str, list[TuningTrial]] = {}
     for method in tuning.methods:
@@ -147,8 +149,10 @@ def tune(
             _add_cells(each, tuning)
         plan = _plan(tuning, trials)
         result = run_sweep(plan, out=out, how=how, execute=execute, show=show) if plan.cells else None
-        for each in (trial for of_method in fresh.values() for trial in of_method):
-            _score(each, out, {} if result is None else result.errors)
+        new = [trial for of_method in fresh.values() for trial in of_method]
+        folders = found_in(out, {cell.key for trial in new for cell in trial.cells})  # read once for all
+        for each in new:
+            _score(each, out, folders, {} if result is None else result.errors)
         for name, points in asked.items():
             if points:
                 samplers[name].tell(points, [trial.score for trial in fresh[name][-len(points) :]])
@@ -214,19 +218,18 @@ def _plan(tuning: Tuning, trials: Mapping[str, list[TuningTrial]]) -> _TuningPla
     )
 
 
-def _score(trial: TuningTrial, out: Path, errors: Mapping[str, str]) -> None:
-    """Read the results of a trial's runs."""
+def _score(trial: TuningTrial, out: Path, folders: Mapping[str, str], errors: Mapping[str, str]) -> None:
+    """Read the results of a trial's runs. folders: results folders in `out`, by the keys of their cells."""
     if trial.reason is not None:
         return
-    found = found_in(out, {cell.key for cell in trial.cells})
     values = []
     for cell in trial.cells:
-        if cell.key not in found:
+        if cell.key not in folders:
             trial.reason = errors.get(str(cell), "the run left no results")
             return
-        view = RunView(RunDirectory.load(out / found[cell.key]))
+        view = RunView(RunDirectory.load(out / folders[cell.key]))
         if (failed := why_failed(view.summary)) is not None or view.get("non_finite"):
-            trial.reason = failed or "diverged: a model is not finite"
+            trial.reason = failed or "diverged: a model was not finite"
             return
         names = (trial.method.selected_by.name, trial.method.tested_by.name)
         values.append([_last_tenth(view, name) for name in names])
