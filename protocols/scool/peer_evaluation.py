@@ -62,6 +62,8 @@ class PeerEvaluations(Component):
 
     def budget_spent(self) -> None:
         self.news.set()  # peers that wait for a later round get the last one
+        if self.first_training is not None:
+            self.first_training.set()
 
     # --- answers --------------------------------------------------------------------------------------------
 
@@ -96,8 +98,9 @@ class PeerEvaluations(Component):
             if client.finished:  # with the updates that have come since
                 latest = replace(latest, progress=self.progress)
         loss = gradient = None
-        if self.first_training is not None:
-            # The device is busy with it anyway, and at its end a slow client knows that it is slow.
+        if self.first_training is not None and not client.finished:
+            # The device is busy with it anyway, and at its end a slow client knows that it is slow. A client
+            # that rejoins with a spent budget does not train.
             await self.first_training.wait()
         # In rounds and after the end, the client waits anyway.
         has_time = self.posterior.waits or self.peer_time.suffices or client.finished

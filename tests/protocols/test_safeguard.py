@@ -10,7 +10,7 @@ from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from protocols.shared.pace import RelativePace
 from protocols.shared.safeguard import PAUSE_MAX, Safeguard
-from tests.protocols.worlds import DIGITS, learner, ran
+from tests.protocols.worlds import DIGITS, churn, learner, ran
 
 SLOW = "devices.override=[{clients=[0], slowdown=20}]"
 METHODS = {
@@ -196,3 +196,16 @@ def test_a_slow_client_of_federico_trains_others_only_if_they_help() -> None:
         assert slow.loss_cost < other.loss_cost  # type: ignore[attr-defined]
         assert not other.is_protected and other.gives_back  # type: ignore[attr-defined]
         assert slow.iterations >= learner(trusting, 0).iterations
+
+
+def test_a_client_of_scool_with_a_spent_budget_answers_its_peers_after_a_return() -> None:
+    """It never trains again, so no request may wait for its first training."""
+    text = DIGITS + churn("crash", 3, "30 s") + churn("rejoin", 3, "31 s")
+    world = (SLOW, "run.budget.steps=20", "run.duration=100 s", "run.evaluate_every=100 s")
+    with ran(text, *world, *METHODS["scool"]) as simulation:
+        assert learner(simulation, 3).finished
+        rows = simulation.trace.to_table().to_pylist()
+    later = [row for row in rows if row["time"] > 31 and row["event"] == "delivered"]
+    asked = [row for row in later if row["peer"] == "client-3" and row["type"] == "EvaluationRequest"]
+    answered = [row for row in later if row["actor"] == "client-3" and row["type"] == "PeerEvaluation"]
+    assert len(answered) == len(asked) > 0
