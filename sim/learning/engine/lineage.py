@@ -69,7 +69,10 @@ class Lineage:
         for number, terms in enumerate(vectors):
             for owner, factor in terms:
                 value = self._value(factor)
-                self._add(owner, Span(0, 0, owner.width), _unit(number, len(vectors)), value or 0.0)
+                if value is None:
+                    self.reads[UNKNOWN, -1] += 1
+                else:
+                    self._add(owner, Span(0, 0, owner.width), _unit(number, len(vectors)), value)
         for number in range(len(self.records) - 1, -1, -1):
             record = self.records[number]
             for output, owner in enumerate(record.outputs):
@@ -86,7 +89,7 @@ class Lineage:
         if isinstance(operation, Train):
             yield from _as_sources(number, record, output, spans)
             self._pass_job(record, operation, output, spans)
-        elif isinstance(operation, Mix) and None not in (values := self._values(record.factors)):
+        elif isinstance(operation, Mix) and (values := self._all(record.factors)) is not None:
             for owner, value in zip(record.inputs, values, strict=False):
                 self._pass(owner, spans, value)
         elif isinstance(operation, Part):
@@ -108,13 +111,13 @@ class Lineage:
 
     def _pass_job(self, record: Record, operation: Train, output: int, spans: _Spans) -> None:
         """Pass the coefficients of a job's result on to its start, its optimizer state and its anchors."""
-        strengths, starts = self._values(record.strengths), self._values(record.factors)
+        starts = self._all(record.factors)
         job, slots = record.payload, operation.optimizer.slots
         assert isinstance(job, TrainJob)
-        map_ = self._map(operation, job, strengths, output)
+        map_ = self._map(operation, job, record, output)
         first = len(record.factors)
         anchors = record.inputs[first + bool(slots) + bool(operation.weighted) :]
-        if None in starts:
+        if starts is None:
             self.reads[UNKNOWN, job.client] += 1
             starts = ()
         architecture = operation.kernel.architecture
@@ -132,11 +135,9 @@ class Lineage:
                 for owner, factor in zip(anchors, of.anchors, strict=False):
                     self._add(owner, piece, coefficients, factor)
 
-    def _map(
-        self, operation: Train, job: TrainJob, strengths: Sequence[float | None], output: int
-    ) -> AffineMap | None:
-        known = [strength for strength in strengths if strength is not None]
-        if len(known) < len(strengths):
+    def _map(self, operation: Train, job: TrainJob, record: Record, output: int) -> AffineMap | None:
+        known = self._all(record.strengths)
+        if known is None:
             self.reads[UNKNOWN, job.client] += 1
             return None
         rate = job.learning_rate
@@ -176,8 +177,10 @@ class Lineage:
         value = self.factors.get(factor.serial)
         return None if value is None else factor.number * value
 
-    def _values(self, factors: Sequence[RecordedFactor]) -> tuple[float | None, ...]:
-        return tuple([self._value(factor) for factor in factors])
+    def _all(self, factors: Sequence[RecordedFactor]) -> tuple[float, ...] | None:
+        """Return the values of factors; None if the log lacks one."""
+        values = tuple([value for factor in factors if (value := self._value(factor)) is not None])
+        return values if len(values) == len(factors) else None
 
 
 def _as_sources(number: int, record: Record, output: int, spans: _Spans) -> Iterator[Source]:

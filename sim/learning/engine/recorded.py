@@ -68,19 +68,19 @@ class RecordedEngine(Engine):
         slots = super().submit(operation, inputs, payload, pools)
         factors: tuple[Factor, ...] = ()
         strengths: tuple[Factor, ...] = ()
+        stated: Any = payload
         if isinstance(operation, Mix):
-            payload, factors = None, payload  # type: ignore[assignment]
+            stated, factors = None, stated
         elif isinstance(operation, Train):
-            job, factors = payload  # type: ignore[misc]
-            strengths = job.strengths
-            payload = job._replace(strengths=())
+            job, factors = stated
+            stated, strengths = job._replace(strengths=()), job.strengths
         self.records.append(
             Record(
                 self.now(),
                 operation,
                 tuple(map(owner, inputs)),
                 tuple(map(owner, slots)),
-                payload,
+                stated,
                 tuple(map(recorded_factor, factors)),
                 tuple(map(recorded_factor, strengths)),
             )
