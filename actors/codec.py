@@ -126,7 +126,7 @@ class Codec:
             return msgpack.ExtType(
                 _array_code(cls), self._pack([str(array.dtype), list(array.shape), array.tobytes()])
             )
-        raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
+        raise TypeError(f"message type {cls.__name__!r} is unknown to this codec")
 
     def _put(self, obj: Any, found: list[Buffer]) -> None:
         """Append the pieces of an object to `found`; only objects that hold a large array are split."""
@@ -181,7 +181,7 @@ class Codec:
             case int(code), (str(name), *values) if code == DATACLASS:
                 cls = self._types.get(name)
                 if cls is None:
-                    raise DecodeError(f"message type {name!r:.60} was not given to this codec")
+                    raise DecodeError(f"message type {name!r:.60} is unknown to this codec")
                 return cls(**dict(zip(_field_names(cls), values, strict=True)))
         raise DecodeError(f"malformed extension of type {code}")
 
@@ -396,7 +396,7 @@ class _Sizers(dict[type, Sizer]):
             _require_message_type(cls)
             return _dataclass_sizer(cls)
         raise TypeError(
-            f"{cls.__name__} cannot be sent; allowed are frozen dataclasses, tensors, numbers, str, bytes, "
+            f"{cls.__name__} cannot be sent; allowed: frozen dataclasses, tensors, numbers, str, bytes, "
             "bool, None, and tuples, lists and dicts of these"
         )
 

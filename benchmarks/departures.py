@@ -1,4 +1,4 @@
-"""Costs of the ten largest departures in a day of spot machines, by ten forks of one run.
+"""Costs of the ten largest departures in a day of spot instances, by ten forks of one run.
 
 `python -m benchmarks.departures --data-dir DIR [--jobs 2] [--whole] [--write]` runs the study
 `scenarios/studies/departures.toml`, prints its table, and with `--write` writes the table and the picture

@@ -1,4 +1,4 @@
-"""In each round, clients train and take the coordinate-wise median of their and their neighbors' models."""
+"""In each round, clients train and take the coordinate-wise median of their own and neighbors' models."""
 
 import torch
 

@@ -15,7 +15,7 @@ of: minus perplexity in the softmax, without a temperature; averages of models, 
 gradients; a round after each training step; `warm_up` (100 of 500 iterations in its README). Differences from
 it: models are evaluated on all held-back samples, there on 12 batches at most; a client may know only some
 others, and miss rounds. The settings of CoBo's authors are not published. `judged_by = "loss"` is an addition
-of coterie: losses differ by less, so that weights stay closer to equal ones.
+of coterie: losses differ by less, so weights stay closer to equal ones.
 """
 
 from collections.abc import Mapping, Sequence

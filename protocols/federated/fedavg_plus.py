@@ -6,7 +6,7 @@ learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
     each round, by `fedavg`: x_i <- E local epochs from x;   x <- sum_i n_i x_i / sum_i n_i
     personal model: E' local epochs from the global model
 
-The local training of a round serves as this fine-tuning (E' = E), so that it costs nothing more: a client is
+The local training of a round serves as this fine-tuning (E' = E), so it costs nothing more: a client is
 evaluated by its last trained model, that of the last round in which it was sampled.
 """
 

@@ -246,9 +246,8 @@ class FLT(RoundClient):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         problem = (
-            "distinguishes clients by the classes of their samples, as far as the samples' values show "
-            "these; "
-            'must be "classification"'
+            "distinguishes clients by the classes of their samples, to the extent that the values of the "
+            'samples reveal them; must be "classification"'
         )
         if settings.alone:
             return ()

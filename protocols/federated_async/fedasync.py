@@ -1,7 +1,7 @@
 """FedAsync: a server mixes each arriving model into its own model, with less weight for stale models.
 
 Xie, Koyejo and Gupta, "Asynchronous federated optimization" (2019), algorithm 1, with staleness u: the number
-of changes of the server's model x since it gave x_tau to the client:
+of changes to the server's model x since it gave x_tau to the client:
 
     a client:   x_new <- local epochs of SGD on F_i(x) + mu/2 ||x - x_tau||^2, from x_tau
     the server: x <- (1 - alpha s(u)) x + alpha s(u) x_new            whenever a model arrives

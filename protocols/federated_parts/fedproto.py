@@ -7,7 +7,7 @@ client i's samples D_i^k of class k and the classes' prototypes xi^k:
                 xi_i^k <- mean of z over D_i^k                          for the classes that i has
                 xi^k <- sum_i |D_i^k| xi_i^k / sum_i |D_i^k|            over the clients that have class k
 
-Only prototypes are sent [d_z per class], so that backbones may differ. They are the model's part
+Only prototypes are sent [d_z per class], so backbones may differ. They are the model's part
 "class_means"; a class without a prototype yet is all zeros there and does not pull. A client is evaluated by
 its last trained model.
 

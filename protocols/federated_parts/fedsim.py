@@ -7,7 +7,7 @@ backbone theta_i personal and the head phi shared, as Mukherjee et al. (MAPL, ap
                 (theta_i, phi_i) <- E local epochs, of both at once
                 phi <- sum_i n_i phi_i / sum_i n_i
 
-Only heads are sent, so that backbones may differ. Until there is an average a client trains its own head. The
+Only heads are sent, so backbones may differ. Until there is an average a client trains its own head. The
 rounds are those of `protocols.shared.averaged_parts`.
 
 Differences from the paper: Pillutla et al. share most layers and keep few, and weight clients as their

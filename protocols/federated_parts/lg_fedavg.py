@@ -113,7 +113,7 @@ class LGFedAvg(RoundClient):
         assert isinstance(settings, LGFedAvgSettings)
         if not settings.warm_up:
             return ()
-        alike = "averages whole models in a warm-up, so that all clients need the same backbone; name one"
+        alike = "averages whole models in a warm-up, so all clients need the same backbone; name one"
         return (Requirement("model.backbones", lambda names: len(names) == 1, alike),)
 
     async def work(self, task: Any) -> object:

@@ -31,7 +31,7 @@ has its previous weight, and is also tried before all others.
 Differences from the paper:
 - In the first iteration (`alone_first`) a client trains its own model only. Algorithm 1 starts with models
   that fit the data of any client by chance, and adapt to any client that trains them.
-- The client's own model needs no message, so that here it is evaluated in every iteration, and trained if it
+- The client's own model needs no message, so here it is evaluated in every iteration, and trained if it
   has any weight, in addition to those of M sampled neighbors. With `own_model = "candidate"` it also has to
   be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with, the
   model of a client that does not share its data.

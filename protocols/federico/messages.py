@@ -29,7 +29,8 @@ class RequestedModel:
 class WeightedUpdate:
     """Update for the receiver to add to its parameters.
 
-    It belongs to the receiver's model of `time` (seconds) on the sender's data, times the sender's weight.
+    The sender trained the receiver's model of `time` (seconds) on the sender's data, and multiplied the
+    result by the weight that it gives this model.
     """
 
     update: Vector

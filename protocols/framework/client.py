@@ -47,7 +47,7 @@ class Client(Node):
     asynchronous: ClassVar[type[Client] | None] = None
     """Class of the method's clients with `mode = "asynchronous"`, if the method has two forms."""
     weights_are_shares: bool = False
-    """True if the weights add up to 1, so that only their proportions show the collaborators."""
+    """True if the weights add up to 1, so only their proportions show the collaborators."""
     edge_threshold: float = 0.5
     """Weight above which a peer is an edge of the learned graph; for shares, relative to the largest."""
 
@@ -148,7 +148,7 @@ class Client(Node):
             component.step_ended()
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
-        """Return the collaboration weight of each peer for the observer; None if the method has no graph."""
+        """Return the collaboration weight of each peer; None if the method has no learned graph."""
         return None
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
@@ -162,7 +162,7 @@ class Client(Node):
         return {"model": self.params}
 
     def coalition(self) -> Coalition | None:
-        """Return the coalition of this client for the observer; None without a coalition.
+        """Return the coalition of this client for the results; None without a coalition.
 
         Takes no virtual time.
         """

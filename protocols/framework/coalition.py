@@ -1,4 +1,4 @@
-"""Report of a coalition to the observer."""
+"""Report of a coalition, for the results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -79,7 +79,7 @@ class ClientContext:
     """Context that the run gives a client or a server.
 
     `rng`: the actor's random stream. `shared_seed`: a number that all clients know before the start.
-    `observe(who, name, value)`: reports to the observer, at no cost; `report` is the same for coterie's own
+    `observe(who, name, value)`: records a metric, at no cost; `report` is the same for coterie's own
     code, with names that methods may not use. `alone`: True if there are no peers and no servers, now or
     later. `links`: the actor's links in the topology. `trainable`: returns a model with 0 for parameters that
     no optimizer changes. `compute`: the device and data of a server that has them; a client gets its own

@@ -276,8 +276,8 @@ class Node(Actor):
         changes made to `params` during the training.
 
         A budget that allows fewer steps shortens the training; after the budget is used, the update is zero
-        and is returned immediately. The first of these calls after the end of `run`, or in a method that
-        overrides `run`, marks the client as finished. One step of plain SGD returns -learning_rate times the
+        and is returned immediately. Such a call marks the client as finished, unless
+        `run` is still repeating `step`. One step of plain SGD returns -learning_rate times the
         gradient.
 
         start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding c/2 ||x -

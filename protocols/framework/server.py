@@ -29,7 +29,8 @@ class ServerPlan:
         """Plan one server for all clients. Raises TypeError unless its class is `of`."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(
-                f"{server.__name__} must be a subclass of {of.__name__}, as its clients need: `server = ...`"
+                f"{server.__name__} must be a subclass of {of.__name__}, which its clients need: "
+                "set `server = ...`"
             )
         return [cls("server", server, tuple(clients))]
 

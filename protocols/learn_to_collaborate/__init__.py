@@ -16,7 +16,7 @@ Beyond the paper: a coordinator that is gone is replaced (`leader_election`) by 
 clients that are up, while the present coalitions continue. A newcomer gets an input of the hypernetwork,
 which is trained further for a while; after a join or departure the coordinator searches again only for those
 clients that this can affect (`affected_by_departure`, `affected_by_arrival`): the result is that of algorithm
-1 among all, as far as optimal collaborator sets are unique.
+1 among all clients, provided that optimal collaborator sets are unique.
 
 Differences from the paper:
 - Which d are sufficient: `rule = "threshold"` (paper, which does not state its epsilon) or "relative" (the
@@ -28,12 +28,12 @@ Differences from the paper:
   i's head, and the search leaves the head unchanged. By default models are whole, as in the paper's other
   experiments. Own heads are also not sent in gossip.
 - Clipping and dividing by the sum does not descend to the minimum: it stops where the gradient is
-  proportional to d, so that shares show how much a client helps, even if the best d is at a corner. With
-  `projection = "simplex"` it is projected gradient descent, which finds the best d.
+  proportional to d, so shares show how much a client helps, even if the best d is at a corner. With
+  `projection = "simplex"`, the search is projected gradient descent, which finds the best d.
 - A client's model in its coalition. The paper learns again with the members (`inside = "pareto"`): the best
   model of the coalition's Pareto front, which its tables call SPO if all clients are in one coalition. By
   default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from their models on the
-  front: a coalition then no longer needs a coordinator. A client alone trains alone in both.
+  front: a coalition then no longer needs a coordinator. A client without partners trains alone in both.
 - Clients with a weight below 0.001, drawn for a round of the hypernetwork's training, are not asked for a
   gradient there: it would hardly count, and costs a model each way.
 - Training among the remaining clients (algorithm 1) searches the same front without weights for clients

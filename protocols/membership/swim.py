@@ -160,7 +160,7 @@ class FailureDetector:
             member.set_status(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
-        """Watch exactly these members, and those that have yet to refute that they are dead."""
+        """Watch these members, continue to watch suspected ones, and forget all others."""
         wanted, members = dict.fromkeys(names), self._members
         for name in [name for name in members if name not in wanted]:
             if members[name].status != SUSPECT:
@@ -354,7 +354,7 @@ class FailureDetector:
         return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
 
     def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
-        """Return the suspicion of a receiver, which every message to it carries until it is refuted."""
+        """Return the suspicion about a receiver, to include in a message to it; empty if there is none."""
         member = self._members.get(receiver)
         if member is None or not (member.status == SUSPECT or member.unrefuted):
             return ()

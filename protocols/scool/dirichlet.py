@@ -1,6 +1,6 @@
-"""Dirichlet distributions, as the block models' priors and posteriors of memberships.
+"""Dirichlet distributions: priors and posteriors of memberships in the block models.
 
-It uses numpy in float64. M is the number of blocks.
+All functions use numpy in float64. M is the number of blocks.
 """
 
 import numpy as np

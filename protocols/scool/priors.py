@@ -26,7 +26,7 @@ class Prior(ABC):
     """
 
     fixed = False
-    """True if the weights are given, so that no inference is needed."""
+    """True if the weights are given, so no inference is needed."""
     judges_itself = False
     """True if inference needs the client's likelihood of its own data."""
 

@@ -70,7 +70,7 @@ class AsyncServer(Server):
     _machinery = True
     settings: AsyncSettings
     version = 0
-    """Number of changes of the server's model."""
+    """Number of changes to the server's model."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -79,7 +79,7 @@ class AsyncServer(Server):
     def arrived(self, work: Any, client: str, staleness: int) -> None:
         """Use `work`, the result of a client's `work` method; assign the new model to `self.params`.
 
-        staleness: number of changes of the model since the client received the version that it trained from.
+        staleness: number of changes to the model since the client received the version that it trained from.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define arrived()")
 

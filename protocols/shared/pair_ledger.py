@@ -50,7 +50,7 @@ class Ledger:
         return self.made + self.taken
 
     def record(self, step: Scalar) -> None:
-        """Record a step of this end."""
+        """Record a step that this end made."""
         self.made += 1
         self.unconfirmed = (*self.unconfirmed, step)
 

@@ -90,7 +90,7 @@ ANNOUNCE, FRESH = Announce(kind="announce"), NewcomersStart()
 class SimulationParts:
     """Parts of a simulation.
 
-    networks: later changes of the network, as pairs (time in seconds, network). churn: arrivals and
+    networks: later changes to the network, as pairs (time in seconds, network). churn: arrivals and
     departures of clients. staying: pairs (client, time in seconds) of churn events that are skipped. alone:
     True if every client trains without peers. tie_key: key that shuffles simultaneous events. refuses:
     function that returns True for messages that the network drops because of their contents. make: function

@@ -45,7 +45,7 @@ def _require_free(name: str, evaluated: Sequence[str]) -> None:
     """Reject names that the observer or coterie's code uses. evaluated: names of the measured metrics."""
     own = {*OWN_METRICS, *ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
     if name in own or name.partition("_of_")[0] in own:
-        raise _taken(name, "the observer measures that")
+        raise _taken(name, "coterie measures that")
     if name in OF_EVERY_CLIENT:
         raise _taken(name, "coterie records that")
 

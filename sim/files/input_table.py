@@ -89,7 +89,7 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
         problem = f"has {count:,} values; must have {wanted:,}, one for each column"
         if count > wanted and text.separator == ",":
             problem += (
-                " (if numbers have decimal commas, write decimal points, or separate values by another "
+                " (if numbers have decimal commas, write decimal points, or separate values with another "
                 'character, such as data.separator = ";")'
             )
         raise file.refusal(problem, f"line {found['line']}" if found["line"] else "a line") from None

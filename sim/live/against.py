@@ -160,11 +160,11 @@ def caveat(live: Mapping[str, Any]) -> str:
         return ""
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
-        f"Events that are less than {CAP_S:g} s late count from their planned times: equal iterations show "
-        "that the code behaves the same on sockets, not that the modeled times are right; --raw tests "
-        f"these. Not counted as late: {messages['count']:,} messages ({messages['seconds']:.3g} s in "
-        "total) and "
-        f"{jobs['count']:,} jobs ({jobs['seconds']:.3g} s) that were over 1 ms late."
+        f"Events that are less than {CAP_S:g} s late count from their planned times: equal numbers of "
+        "iterations show that the code behaves the same on sockets, but not that the modeled times are "
+        f"right; --raw tests the times. Not counted as late: {messages['count']:,} messages "
+        f"({messages['seconds']:.3g} s in total) and {jobs['count']:,} jobs "
+        f"({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
 
 
@@ -182,7 +182,7 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     late = live["delivered_late_s"] or {"median": 0.0, "p95": 0.0}
     furthest, chance = found["furthest"], found["chance_furthest"]
     return [
-        ("iterations of all within 1 %", f"{total:+.2%}", abs(total) <= ITERATIONS_MOST),
+        ("iterations of all clients within 1 %", f"{total:+.2%}", abs(total) <= ITERATIONS_MOST),
         ("iterations of each client within 2 %, or one", f"{most:.2%}", found["iterations"]["fits"]),
         (
             "delivered within 1 ms of the due time at the median",
@@ -196,7 +196,7 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         ),
         ("no message with a wrong size", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
         (
-            f"{found['measure']} as close as with devices 1 % slower",
+            f"{found['measure']} as close to the prediction as with devices 1 % slower",
             f"{furthest:.4f} (chance {chance:.4f})",
             furthest <= max(chance, CURVE_LEAST),
         ),

@@ -159,7 +159,7 @@ class LiveNetwork(SimulatedNetwork):
             if self._process_of.get(envelope.receiver) != self._process:
                 raise Meaningless("the receiver belongs to another process")
             if not (math.isfinite(stamp.due_s) and stamp.due_s >= stamp.sent_s):
-                raise Meaningless("the time of arrival must be finite, and not before that of sending")
+                raise Meaningless("the time of arrival must be finite, and not before the time of sending")
         except (DecodeError, Meaningless) as error:
             self.refused[str(error)] = self.refused.get(str(error), 0) + 1
             self.taken_bytes[process] += len(content)

@@ -71,9 +71,9 @@ def place_actors(
 def require_live(scenario: Scenario) -> None:
     """Raise UserError for a scenario that cannot run in wall-clock time, or over sockets."""
     run, membership = scenario.run, scenario.network.membership
-    ends = "must be removed: a live run ends by run.duration"
+    ends = "must be removed: a live run ends at run.duration"
     refused = [
-        ("run.duration", run.duration is None, "is required, because a live run ends by the clock"),
+        ("run.duration", run.duration is None, "is required, because a live run ends at a fixed time"),
         ("run.iterations", run.iterations is not None, ends),
         ("run.budget", run.budget is not None, ends),
         ("run.converged", run.converged is not None, "must be removed: a live run is evaluated at its end"),

@@ -26,7 +26,7 @@ METRICS_COLUMNS = (
     (
         "value",
         pa.float64(),
-        "the value; for an observation of a protocol, the mean since the evaluation before",
+        "the value; for an observation of a protocol, the mean since the previous evaluation",
     ),
 )
 """Columns of metrics.parquet: name, type and meaning."""
@@ -43,7 +43,7 @@ COALITIONS_COLUMNS = (
         "virtual seconds of the evaluation that found the coalition; a row for each change",
     ),
     ("client", pa.int32(), "number of the client"),
-    ("coalition", pa.int32(), "the smallest number of its members, which identifies the coalition"),
+    ("coalition", pa.int32(), "the lowest client number among its members, which identifies the coalition"),
     ("since", pa.float64(), "virtual seconds at which the client became a member of exactly this coalition"),
     (
         "alone",

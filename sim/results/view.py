@@ -314,7 +314,7 @@ class RunView:
         return {(one, other): count for one, other, count in counts.collect().iter_rows()}
 
     def messages_to_clients(self, **counted: pl.Expr) -> dict[str, NDArray[np.float64]]:
-        """Count events of messages to each client [N] by condition, without messages of the membership."""
+        """Count events of messages to each client [N] by condition, excluding membership messages."""
         sums = [when.sum().alias(name) for name, when in counted.items()]
         others = ~pl.col("type").is_in(self.get("membership", "types") or [])
         rows = self._table("events").filter(pl.col("peer").is_in(list(self.clients)), others)

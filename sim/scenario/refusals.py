@@ -252,4 +252,4 @@ def _wanted(location: _Location) -> str:
                 others = ", among others" if len(required) < len(table["properties"]) else ""
                 return f"a table with the key{'s' * (len(required) > 1)} {', '.join(required)}{others}"
             return allowed_values(found, definitions)
-    raise AssertionError(f"{key} is required by none of {location.around}")
+    raise AssertionError(f"no model requires {key}: {location.around}")

@@ -111,7 +111,7 @@ class Scenario:
     sweep: Sweep | None = field(default=None, compare=False)
     """Runs of this file for `coterie sweep`; not part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
-    """Sentences about implicit changes of the file."""
+    """Sentences about implicit changes to the file."""
 
     @property
     def name(self) -> str:
@@ -201,7 +201,7 @@ def sweep_alone(
 ) -> tuple[Path, Sweep] | None:
     """Return the scenario file and the sweep of a file that contains only a sweep; None for a scenario.
 
-    overrides, unset: changes of the sweep, as for `load_scenario`. Raises UserError.
+    overrides, unset: changes to the sweep, as for `load_scenario`. Raises UserError.
     """
     raw = contents_of(path)
     with errors_about(path):
@@ -212,9 +212,8 @@ def sweep_alone(
         assert sweep is not None and sweep.scenario is not None
         if raw:
             problem = (
-                f"is the scenario of the runs, but this file also has {show(', '.join(raw))}; write "
-                "changes of "
-                "the scenario into sweep.set"
+                f"is the scenario of the runs, but this file also has {show(', '.join(raw))}; put "
+                "changes to the scenario into sweep.set"
             )
             raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
         return path.parent / sweep.scenario, sweep

@@ -28,7 +28,7 @@ CELLS_MAX = 100_000
 class AxisChoice(NamedTuple):
     """One value of an axis, or one value each of several axes that change together.
 
-    overrides, unset: changes of the scenario. excluded: clients that do not count in comparisons. without:
+    overrides, unset: changes to the scenario. excluded: clients that do not count in comparisons. without:
     axes of which it uses only the first value.
     """
 
@@ -168,7 +168,7 @@ def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
         if values:
             error.add_note(f"in the runs with {in_words(values)}")
             if ": unknown key; " in error.problem:
-                error.add_note("write a key that only some runs have into `set` of a [[sweep.case]]")
+                error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
         raise
 
 

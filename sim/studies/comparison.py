@@ -121,7 +121,7 @@ class Target:
 
     @property
     def is_least(self) -> bool:
-        """True if some runs did not reach the target, so that `spent` is a lower bound."""
+        """True if some runs did not reach the target, so `spent` is a lower bound."""
         return self.count < len(self.reached.at)
 
     @property

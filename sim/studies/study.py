@@ -69,7 +69,7 @@ class StudiedRun:
 
     @property
     def ended_itself(self) -> bool:
-        """True if the run ended before its duration, so that more time would change nothing."""
+        """True if the run ended before its duration, so more time would change nothing."""
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 

@@ -126,5 +126,5 @@ class Connection:
         self.random_streams = RandomStreams(self.pair, model, seed) if model.has_randomness else None
 
     def is_idle(self) -> bool:
-        """True if the connection has no state, so that a new one could replace it."""
+        """True if the connection has no state, so a new one could replace it."""
         return self.latency_key is self.random_streams is self.queue is self.last is None

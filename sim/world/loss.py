@@ -54,7 +54,7 @@ class LossModel(Settings):
 
     @abstractmethod
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
-        """Return the process on the connection of this pair. None if no transmission is ever lost."""
+        """Return the loss process of this pair's connection. None if no transmission is ever lost."""
 
 
 class IndependentLoss(LossModel):

@@ -1,15 +1,15 @@
 """Simulated network: the arrival time of each message, or the reason for its loss.
 
-A message passes four steps:
+A message passes through four steps:
 
-1. *Sent.* If a cut of the network separates the pair, the message is lost at once.
+1. *Sent.* If a network partition separates the pair, the message is lost at once.
 2. *Transfer.* Each ordered pair of names (sender, receiver) has one connection, which transfers one message
    after the other. Connections share the uplinks of senders and the downlinks of receivers max-min fairly
    (sim.world.fair_sharing). A connection may also have a separate limit. Without limits a transfer takes
    no time.
 3. *Departure.* When the last bit has left, `SimulatedNetwork.fate` decides the loss of the message, its
    latency and its duplication. The sender may now crash without effect on the message.
-4. *Arrival.* The message is delivered if the receiver is up and no cut separates the pair.
+4. *Arrival.* The message is delivered if the receiver is up and no partition separates the pair.
 
 Every message has exactly one end. It is delivered, lost (by the network) or dropped (because the sender or
 the receiver is down, or a queue is full). Before its end it is in flight. A duplicate is a separate message:
@@ -168,7 +168,7 @@ class SimulatedNetwork(Transport):
     # -- The four steps of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Send a message and return immediately. Later changes of the message by the sender have no effect.
+        """Send a message and return immediately. Later changes to the message by the sender have no effect.
 
         Raises TypeError if it cannot be encoded, and UnknownPeer if no actor of the run has the receiver's
         name. An unreachable receiver is no error.
@@ -201,10 +201,10 @@ class SimulatedNetwork(Transport):
             self._depart(connection, message)
 
     def fate(self, connection: Connection, pair_index: int) -> tuple[float, bool, float | None]:
-        """Decide the fate of a message that departs now, the pair's number `pair_index` (from 0).
+        """Decide the fate of a message that departs now: message `pair_index` (from 0) of its pair.
 
         Returns its latency (seconds), its loss (True or False), and the latency of its duplicate, if there is
-        one. `_arrive` decides later, by the state of the receiver and by partitions, if it is delivered.
+        one. `_arrive` decides later whether it is delivered: by partitions and the receiver's state.
         """
         model, streams = connection.model, connection.random_streams
         now_s, draws = self._loop.now_s, self._latencies

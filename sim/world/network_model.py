@@ -102,7 +102,7 @@ class NetworkModel:
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: uplink and downlink of actors with other values.
     partitions: times at which some names are cut off from others. Messages that are sent or would arrive
-        across a cut are lost.
+        across a partition are lost.
     backlog: number of messages of one pair that may wait for a transfer. Further messages are dropped.
     uplink_queue_bytes: size of each actor's uplink queue, running transfers included. A message that does not
         fit is dropped, unless the queue is empty.

@@ -51,32 +51,32 @@ class ScheduledPartition:
 
 
 class Flapping(Settings):
-    """Cut that holds for a part of each period."""
+    """Partition that holds for a part of each period."""
 
     period: PositiveDuration
-    """Time from one start of the cut to the next."""
+    """Time from one start of the partition to the next."""
     share: ShareAboveZero
-    """Share of each period in which the cut holds."""
+    """Share of each period in which the partition holds."""
 
 
 class NetworkPartition(Settings):
-    """Time in which some clients cannot reach others."""
+    """Period in which some clients cannot reach others."""
 
     start: Duration
-    """Start of the cut."""
+    """Start of the partition."""
     end: PositiveDuration
-    """End of the cut."""
+    """End of the partition."""
     groups: Groups | None = None
     """Groups that are cut off from each other, in both directions. Clients in no group reach all clients."""
     share: ShareAboveZero | None = None
     """Probability that a client is cut off, drawn once for each client: from the servers and from all clients
     that are not cut off, in both directions."""
     sources: Members | None = Field(None, alias="from")
-    """One-way cut: messages from these clients to those in `to` are lost."""
+    """One-way partition: messages from these clients to those in `to` are lost."""
     to: Members | None = None
-    """One-way cut: the receivers."""
+    """One-way partition: the receivers."""
     flapping: Flapping | None = None
-    """Between `start` and `end`, the cut holds only for a part of each period."""
+    """Between `start` and `end`, the partition holds only for a part of each period."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "NetworkPartition":
@@ -85,7 +85,7 @@ class NetworkPartition(Settings):
         forms = {"groups": self.groups, "share": self.share, "from": self.sources, "to": self.to}
         stated = [key for key, value in forms.items() if value is not None]
         if stated not in (["groups"], ["share"], ["from", "to"]):
-            problem = "set either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
+            problem = "set either 'groups' or 'share' (two-way), or both 'from' and 'to' (one-way)"
             raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
             raise SettingError(

@@ -417,7 +417,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
     "without notes": (without_notes, "does not give the number of heads"),
     "heads that do not fit": (
         spoil_tensors(lambda weights: None, heads=3),
-        "8 numbers, which 3 heads do not divide",
+        "8 numbers; must be a multiple of 3, the number of heads",
     ),
     "no embedding": (spoil_tensors(lambda weights: weights.pop("wte.weight")), "has no matrix wte.weight"),
     "a layer missing": (spoil_tensors(lambda weights: weights.pop("h.1.ln_2.bias")), "has no h.1.ln_2.bias"),

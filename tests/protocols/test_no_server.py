@@ -122,8 +122,8 @@ def test_who_is_to_be_averaged_needs_no_server_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("RoundsWithoutRounds", "Collects must be a subclass of RoundServer, as its clients need"),
-        ("NoRoundsWithRounds", "RoundServer must be a subclass of AsyncServer, as its clients need"),
+        ("RoundsWithoutRounds", "Collects must be a subclass of RoundServer, which its clients need"),
+        ("NoRoundsWithRounds", "RoundServer must be a subclass of AsyncServer, which its clients need"),
     ],
 )
 def test_a_server_of_another_kind_is_refused(method: str, said: str) -> None:

@@ -279,7 +279,7 @@ def test_samples_and_weights_that_cannot_be(verb: str, on: Any, weights: Any, me
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on": "train"}, "on must be .* in training, not 'train'"),
+        ({"on": "train"}, "for training, on must be .*, not 'train'"),
         ({"weights": [1.0, 2.0]}, "each of the 10 training samples of the client, not 2"),
         ({"on": Batch(2, 0, 3)}, "this batch belongs to client 2"),
     ],

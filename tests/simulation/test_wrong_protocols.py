@@ -186,7 +186,7 @@ FAILS = {
     ),
     "a name that evaluations use": (
         STEP + "        self.observe('distance_of_shared', 1.0)  # here\n",
-        "TypeError: observe('distance_of_shared'): the observer measures that itself; choose another name",
+        "TypeError: observe('distance_of_shared'): coterie measures that itself; choose another name",
     ),
     "a name that all clients report": (
         STEP + "        self.observe('iterations', 5.0)  # here\n",

@@ -99,7 +99,7 @@ def test_a_key_that_one_method_lacks_is_told_with_the_method(tmp_path: Path, met
         plan(study(tmp_path, SMALL), [f"protocol.name={methods}", "protocol.merge=age"])
     assert caught.value.__notes__ == [
         "in the runs with protocol.name = dpsgd",
-        "write a key that only some runs have into `set` of a [[sweep.case]]",
+        "put a key that only some runs have into `set` of a [[sweep.case]]",
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
     [
         (
             f"{ALONE}[run]\nseed = 2\n",
-            'but this file also has "run"; write changes of the scenario into sweep.set',
+            'but this file also has "run"; put changes to the scenario into sweep.set',
         ),
         (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),

@@ -28,7 +28,7 @@ def _read_idx(file: InputFile, axes: int) -> np.ndarray:
     if len(content) - begin != math.prod(shape):
         raise file.refusal(
             f"has {len(content) - begin:,} bytes after its header; must have {math.prod(shape):,}, as the "
-            f"header states {shape} (cut off?)"
+            f"header states {shape} (truncated?)"
         )
     return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 

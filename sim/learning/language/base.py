@@ -212,7 +212,9 @@ def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> Tran
     depth = 1 + max(int(name.split(".")[1]) for name in stored if name.startswith("h.") and _is_block(name))
     vocabulary, width = sizes["wte.weight"]
     if width % heads:
-        raise file.refusal(f"has vectors of {width} numbers, which {heads} heads do not divide")
+        raise file.refusal(
+            f"has vectors of {width} numbers; must be a multiple of {heads}, the number of heads"
+        )
     if depth > len(stored):
         raise file.refusal(f"contains a block {depth - 1}, but only {len(stored)} tensors")
     return TransformerShape(

@@ -1,4 +1,4 @@
-"""`coterie pretrain`: train a base of GPT-2's architecture on a text, for adapters."""
+"""`coterie pretrain`: train a base model of GPT-2's architecture on a text, for adapters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Progress = Callable[[int, float], None]
 
 
 class Pretraining(Settings):
-    """Corpus, size and training of a base. The defaults train a small English base in minutes."""
+    """Corpus, size and training of a base model. The defaults train a small English one in minutes."""
 
     out: str = "english.safetensors"
     """Output file."""

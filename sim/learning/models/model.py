@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ModelSection(Settings):
-    """Section `[model]` for one model: its keys, the data that fit, and its module."""
+    """Section `[model]` for one model: its keys, the data that it accepts, and its module."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    """Tasks of the data sets that fit."""
+    """Tasks of the data sets that it accepts."""
     smallest_image: ClassVar[int | None] = None
     """Smallest height and width of images; None for a model that takes samples of any shape."""
 

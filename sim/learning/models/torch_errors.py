@@ -12,7 +12,7 @@ _HINTS: Mapping[str, str] = {
     r"_nested_tensor": "nn.TransformerEncoder creates nested tensors: pass enable_nested_tensor=False to it",
     r"randomness": "it draws random numbers that clients would share: use nn.Dropout, or remove them",
     r"dynamic shape|boolean mask": (
-        "a mask selects a number of samples that differs from client to client: compute all and select by "
+        "a mask selects a number of samples that differs from client to client: compute all and select with "
         "torch.where, or multiply by the mask"
     ),
     r"data-dependent control flow|\.item\(\)|\bbool\b.*vmap|vmap.*\bbool\b": (
@@ -23,7 +23,7 @@ _HINTS: Mapping[str, str] = {
         "setup_context(ctx, inputs, output), and generate_vmap_rule = True in the class"
     ),
     r"requires_grad_\(\)|torch\.autograd\.grad|autograd\.functional": (
-        "it differentiates in forward by torch.autograd: use torch.func.grad"
+        "it differentiates in forward with torch.autograd: use torch.func.grad"
     ),
     r"stride divisible by 2|stride.* must be 1": (
         "torch.view_as_complex does not support the parameters of several clients: use "

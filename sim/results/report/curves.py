@@ -122,7 +122,7 @@ def models_over_time(view: RunView) -> Figure | None:
 
 
 def weights_over_time(view: RunView) -> Figure | None:
-    """Draw the mean learned weight inside and across true clusters, among the clients that are up."""
+    """Draw the mean learned weight within and across true clusters, among the clients that are up."""
     clusters = view.clusters
     affordable = MOST_SNAPSHOT_PAIRS // max(1, len(view.clients)) ** 2
     times = view.snapshot_times(min(MOST_SNAPSHOTS, max(2, affordable)))

@@ -81,7 +81,7 @@ def times_table(view: RunView) -> Table:
                 cell(int(np.isinf(first).sum())),
             ]
         )
-    heads = [measure.name, "mean", "bytes sent", "half", "90 %", "clients below it"]
+    heads = [measure.name, "mean", "bytes sent", "half", "90 %", "clients that never reached it"]
     return Table(heads, rows, "levels")
 
 

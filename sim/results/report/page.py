@@ -65,7 +65,7 @@ def _progress(view: RunView) -> Section:
     if view.measure is None:
         return Section("Progress", [Paragraph("This run has no evaluations.")])
     measure = view.measure[0]
-    lead = f"The {measure.label} of the clients that are up, measured by the observer."
+    lead = f"The {measure.label} of the clients that are up. Measurements take no virtual time."
     if view.evaluate_share < 1:
         lead += (
             f" Each evaluation measures a random {text.share(view.evaluate_share)} of them; the last "
@@ -159,7 +159,7 @@ def _graph(view: RunView) -> Section:
         Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX),
     ]
     if over_time := _picture("weights-over-time", curves.weights_over_time(view)):
-        blocks += [Heading("Mean weight inside and across the true clusters"), *over_time]
+        blocks += [Heading("Mean weight within and across the true clusters"), *over_time]
     return Section(title, blocks)
 
 
@@ -181,9 +181,9 @@ def _coalitions(view: RunView) -> Section | None:
     if not view.coalition_rows:
         return None
     lead = (
-        "At the end, arrows point from a client to those that benefit from it. Clients of one color form "
-        "one coalition. Losses are measured on the client's own validation samples, for the client's best "
-        "model when it trains alone, with all clients, or with its coalition."
+        "In the last benefit graph, an arrow points from a client to one that benefits from it. Clients of "
+        "one color form one coalition. Losses are measured on the client's own validation samples, for the "
+        "client's best model when it trains alone, with all clients, or with its coalition."
     )
     tables = [losses_table(view), Heading("Formation of coalitions"), changes_table(view)]
     drawn = _picture("benefit-graph", benefit_graph(view))
@@ -300,7 +300,8 @@ def _hurt(view: RunView) -> list[Block]:
         "measured until the client returns to its last value before the departure. The relative weight is "
         "the weight that the client gave the departed client, divided by its largest weight. Accuracy also "
         "drops without departures: the usual drop is the 90th percentile of the client's earlier changes "
-        "between evaluations. Departures between the same two evaluations cannot be separated."
+        "between evaluations. The effects of departures between the same two evaluations "
+        "cannot be distinguished."
     )
     return [Heading("Accuracy drops after departures"), Paragraph(lead), table]
 

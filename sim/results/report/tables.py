@@ -162,7 +162,7 @@ def hurt_table(view: RunView) -> Table | None:
 
 
 def _dip(view: RunView, client: int, departure: LifecycleEvent) -> Dip | None:
-    """Return a client's drop; None if the client departed, or was not up from then to an evaluation."""
+    """Return a client's drop; None if the client departed, or if its session has no later evaluation."""
     assert view.measure is not None
     spans = [span for span in view.presence[client] if span[0] <= departure.time_s < span[1]]
     if client == departure.client or not spans:
@@ -305,7 +305,7 @@ def _communication(view: RunView) -> Iterator[Reason]:
     if counts["of_clients"].any():
         yield Reason("messages received", counts["of_clients"], rank=2)
     lost_share = _share(counts["lost"], counts["sent"])
-    yield Reason("share of lost messages to the client", lost_share, text.share, more=False)
+    yield Reason("share of messages to the client that were lost", lost_share, text.share, more=False)
     if view.clusters is not None:
         others = _others(view.clusters)
         yield Reason("other clients in its true cluster", others)

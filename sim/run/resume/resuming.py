@@ -178,14 +178,14 @@ class ResumableRun:
             self.require_later(duration_s)
 
     def require_extensible(self) -> None:
-        """Raise UserError for a run that did not end by its duration."""
+        """Raise UserError for a run that did not end at run.duration."""
         if not self.is_finished:
             return
         planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
-                f"{self.path} has ended at {self.ended_s:g} s by iterations, rounds, budget or "
-                "run.converged; --until extends only a run that ended by its duration; use `coterie run` "
+                f"{self.path} has ended at {self.ended_s:g} s because of iterations, rounds, budget or "
+                "run.converged; --until extends only a run that ended at run.duration; use `coterie run` "
                 "with its scenario.toml, and --set the key that ended it"
             )
 

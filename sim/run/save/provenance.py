@@ -45,7 +45,7 @@ def provenance(device: str) -> dict[str, Any]:
 
 
 def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = None) -> dict[str, str]:
-    """Return the conditions of a run's values besides its scenario, by name. data: of the clients."""
+    """Return the code, files, data, device and libraries that determine a run's values, by name."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     users = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     of_data = {} if data is None else {"the clients' data": data.digest()}

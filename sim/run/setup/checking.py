@@ -25,8 +25,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
 def _is_seen_in_its_plan(scenario: Scenario) -> bool:
     """Return True if the plan reveals all errors: for fully connected models without the user's code.
 
-    Other backends do not fit every model, other precisions and devices not every machine, and metrics and
-    objectives not all data.
+    Some models do not support other backends, some machines lack other precisions and devices, and some
+    data does not fit metrics and objectives.
     """
     engine, protocol = scenario.engine, scenario.protocol
     return (

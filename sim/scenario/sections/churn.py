@@ -246,7 +246,7 @@ def _play(
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:
         raise UserError(
-            f"churn_process.{number}.until: is missing; a run that ends by its iterations has no end time "
+            f"churn_process.{number}.until: is missing; a run that ends after its iterations has no end time "
             "for the process: set until, or run.duration"
         )
     return process.play(number, pool, until_s, participants)

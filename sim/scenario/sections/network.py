@@ -110,7 +110,7 @@ class Network(Settings):
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
     """Classes of connections that differ."""
     partition: tuple[NetworkPartition, ...] = ()
-    """Scheduled cuts of the network."""
+    """Scheduled network partitions."""
     server: ServerLinks | None = None
     """Different bandwidths for servers. Without this section, a server has or draws the bandwidths of a
     client."""

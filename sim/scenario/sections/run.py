@@ -81,7 +81,7 @@ class Run(Settings):
     converged: Convergence | None = None
     """Criterion of convergence; the run ends at the evaluation that meets it."""
     evaluate_every: _Every
-    """Time between two evaluations by the observer, which cost no virtual time."""
+    """Time between two evaluations, which cost no virtual time."""
     evaluate_share: ShareAboveZero = 1.0
     """Share of the clients that are up whose models an evaluation measures, drawn again for each evaluation;
     the last evaluation measures all. This key does not change the clients' actions."""

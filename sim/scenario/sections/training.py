@@ -17,7 +17,7 @@ _Turn = Annotated[float, Field(ge=0, le=0.5)]
 
 
 class AugmentationSection(Settings):
-    """Random changes of the images of training batches; evaluations use unchanged images."""
+    """Random changes to the images of training batches; evaluations use unchanged images."""
 
     crop_scale: tuple[_CropShare, _CropShare] = (0.2, 1.0)
     """Share of the image that the crop keeps; the crop is enlarged to the image's size."""

@@ -123,7 +123,7 @@ def _sizes(file: InputFile, unit_s: float, end: tuple[float, int]) -> list[tuple
     if (time, size) != end:
         raise file.refusal(
             f"ends at {time:g} with the size {size}; the measurement ends at {end[0]:g} with {end[1]}: the "
-            "file is cut off, or is a different file"
+            "file is truncated, or is a different file"
         )
     return sizes
 

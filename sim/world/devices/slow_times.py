@@ -37,7 +37,7 @@ _PIECES_TRIED = 100
 
 
 class SlowTimes(Settings):
-    """Times in which the devices of some clients are slow."""
+    """Periods in which the devices of some clients are slow."""
 
     clients: ClientList | None = None
     """Clients with these slow times; by default all."""

@@ -208,7 +208,7 @@ class ErdosRenyi(RandomGraph):
         if alone > _ALONE_MAX:
             raise UserError(
                 f"clients.topology.probability = {self.probability} leaves {alone:,.0f} of "
-                f"clients.count = {n} without a neighbor, on average, so that the graph is never "
+                f"clients.count = {n} without a neighbor, on average, so the graph is never "
                 "connected; must be above ln(n) / n"
             )
         return round(self.probability * n * (n - 1) / 2)

@@ -107,9 +107,9 @@ class OwnTopology(WorldPlugin, TopologyKind):
         return int(value)
 
     def _require_weights(self, n: int, links: Links) -> None:
-        """Raise an error if only some links have weights, or if the weights of a receiver exceed 1 in sum."""
+        """Raise an error if only some links have weights, or if a receiver's weights exceed 1 in total."""
         if not links and n > 1:
-            raise self.refusal("returned no link, so that no client could send to another")
+            raise self.refusal("returned no link, so no client could send to another")
         given = [0.0] * n
         for (_, receiver), weight in links.items():
             given[receiver] += weight or 0.0

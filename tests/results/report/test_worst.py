@@ -44,7 +44,7 @@ LONGER = ("run.duration=20 s", "data.partition.samples_per_client=60", "run.comp
         (2, "time since its last join without state", "3\N{NO-BREAK SPACE}s", AWAY, []),
         (
             2,
-            "share of lost messages to the client",
+            "share of messages to the client that were lost",
             "92.3%",
             "",
             [
