@@ -29,7 +29,7 @@ RecordedTerms = tuple[tuple[Owner, RecordedFactor], ...]
 
 
 class Record(NamedTuple):
-    """Submitted computation, without references to its vectors, which would change what is held.
+    """Submitted computation, without references to its vectors, which would keep them in memory.
 
     factors: of the first inputs, for a sum or the start of a training job. strengths: of a job's pulls.
     """
