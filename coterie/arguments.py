@@ -219,6 +219,13 @@ def seed_of(seed: Any) -> int | None:
     return seed
 
 
+def index_of(number: Any, name: str, least: int = 0) -> int:
+    """Return a whole number of at least `least`. Raises UserError."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or not least <= number < 2**31:
+        raise refusal(name, number, f"must be a whole number, at least {least}")
+    return int(number)
+
+
 def device_of(device: Any) -> str:
     """Return the name of a device. Raises UserError."""
     if not isinstance(device, str):

@@ -20,6 +20,7 @@ from coterie.arguments import (
     device_of,
     flag_of,
     folder_of,
+    index_of,
     method_of,
     options,
     path_of,
@@ -37,6 +38,7 @@ from sim.results.frames import where_from
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.options import RunOptions
+from sim.run.resume.lineage import lineage_of
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
@@ -97,6 +99,22 @@ class Run:
     def report(self) -> Path:
         """Report, a page that needs no network."""
         return self.directory / "report.html"
+
+    def lineage(
+        self, client: int | None = None, at: float | str | None = None, *, windows: int = 8
+    ) -> pl.DataFrame:
+        """Replay the run, and return whose training the clients' models consist of.
+
+        client: its number; None for all clients. at: virtual time, in seconds or as a string such as "20 s";
+        None for all evaluations. One row per model, source and period: `time` and `client` of the model;
+        `kind` (training, start, given or computed), `source` and `source_client`; the period `from` and `to`
+        in which training began, one of `windows` equal ones; `weight`, the sum of |coefficient| times
+        training steps; and `share`, its part of the period's weights. Raises UserError for a run that cannot
+        be replayed.
+        """
+        time_s = None if at is None else seconds(at, "at")
+        number = None if client is None else index_of(client, "client")
+        return lineage_of(self.directory, time_s, number, windows=index_of(windows, "windows", 1)).sources
 
     def _table(self, name: str) -> pl.DataFrame:
         return self._results.scan(name).collect()

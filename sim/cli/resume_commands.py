@@ -78,6 +78,10 @@ def fork(
         Path | None,
         Option(help="TOML file with additional entries, such as churn; all must start after TIME."),
     ] = None,
+    without: Annotated[
+        list[int] | None,
+        Option(min=0, help="Client that crashes right after TIME and does not return; may be repeated."),
+    ] = None,
     anyway: options.Anyway = False,
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
@@ -95,7 +99,9 @@ def fork(
         from sim.run.resume.resuming import ResumableRun
 
         earlier = ResumableRun.find(directory, at)
-        scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
+        scenario = earlier.scenario(
+            overrides or (), unset or (), from_toml, without=without or (), code=not no_code
+        )
     if earlier.checkpoint is None:
         echo(f"{directory} has no checkpoint at or before --at: the fork runs from the start", err=True)
     settings = {"device": device.value, "data_dir": data_dir}
@@ -106,21 +112,36 @@ def explain(
     directory: options.Run,
     at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
     client: Annotated[int, Option(min=0, help="Number of the client.")],
+    made_of: Annotated[
+        bool, Option("--made-of", help="Print whose training the client's model consists of instead.")
+    ] = False,
+    windows: Annotated[
+        int, Option(min=1, max=100, help="Number of equal periods of training that --made-of lists.")
+    ] = 8,
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
     """Print a client's state, the event that it waits for, and its mailbox at a virtual time of a run.
+
+    --made-of prints the lineage of its model: the shares of all clients' training in it.
 
     The run is replayed to that time from its log, without tensor work.
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(), answering(raise_interrupted):
+        settings: dict[str, Any] = {"data_dir": data_dir, "code": not no_code}
+        settings["notice"] = partial(echo, err=True)
+        if made_of:
+            from sim.run.resume import made_of as texts
+            from sim.run.resume.lineage import lineage_of
+
+            for line in texts.made_of(lineage_of(directory, at, client, windows=windows, **settings), client):
+                echo(line)
+            return
         from sim.run.resume.explain import explained_client
 
-        rows = explained_client(
-            directory, at, client, data_dir=data_dir, code=not no_code, notice=partial(echo, err=True)
-        )
+        rows = explained_client(directory, at, client, **settings)
     list_pairs(rows)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay_log import ReadLog, ReplayedReadLog
@@ -64,6 +64,9 @@ class Execution:
             if isinstance(read_log, ReplayedReadLog):
                 results = self._replayed([part[0].group.take_rows(part) for part in wave], read_log)
             else:
+                if read_log.keeps_factors:
+                    for part in wave:
+                        read_log.note_factors(_factors_of(part))
                 results = self._results([(each[0].group, each, each[0].group.begin(each)) for each in wave])
             for nodes, outputs in zip(wave, results, strict=True):
                 if outputs is None:
@@ -154,6 +157,19 @@ class Execution:
         for slot, row in zip(alive, rows, strict=True):  # same as `fulfil`, without a call for each slot
             slot.row, slot.node = row, None
             owners[row] = slot.serial
+
+
+def _factors_of(nodes: list[GraphNode]) -> list[Slot]:
+    """Return the computed scalars that are factors of these nodes."""
+    if not nodes[0].group.has_factors:
+        return []
+    return [
+        slot
+        for node in nodes
+        if node.inputs and node.inputs[-1].pool.width == 1
+        for slot in node.inputs
+        if slot.pool.width == 1
+    ]
 
 
 def _wave(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:

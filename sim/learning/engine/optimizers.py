@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +19,8 @@ class UpdateRule(ABC):
 
     uses: tuple[str, ...]
     """Settings of `Optimizer` that only some kinds use, and this one does."""
+    is_linear: ClassVar[bool] = False
+    """True if a step is SGD's: linear in the parameters, the state and the gradient. See `affine_map`."""
 
     @abstractmethod
     def slots(self, optimizer: Optimizer) -> int:
@@ -54,6 +56,8 @@ def kind(name: str, *, uses: tuple[str, ...]) -> Callable[[type[UpdateRule]], ty
 
 @kind("sgd", uses=("momentum", "dampening", "nesterov"))
 class SgdRule(UpdateRule):
+    is_linear = True
+
     def slots(self, optimizer: Optimizer) -> int:
         return 1 if optimizer.momentum else 0
 

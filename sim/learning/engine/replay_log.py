@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
@@ -20,13 +20,15 @@ from torch import Tensor
 
 from sim.errors import UserError
 from sim.files.journal import Journal
+from sim.learning.engine.graph.nodes import Slot
+from sim.learning.engine.vector_pool import index_tensor
 
 Arrays = dict[str, np.ndarray]
 
 _INLINE_BYTES = 16  # of one read; longer rows are logged once, then by digest
 _RECENT_BYTES = 64 << 20  # of longer rows that digests may refer to
 _FRAME_BYTES = 1 << 16
-_DIGEST, _SPLIT, _EVALUATED = 1, 2, 3  # codes of records
+_DIGEST, _SPLIT, _EVALUATED, _FACTORS = 1, 2, 3, 4  # codes of records
 META = torch.device("meta")  # for tensors with a shape and no values
 
 
@@ -38,6 +40,8 @@ class ReadLog:
     """Computes values that are read, and keeps no log."""
 
     is_replay = False
+    keeps_factors = False
+    """True if `note_factors` records the factors."""
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
         """Return the float32 values of a row, on `device`."""
@@ -53,6 +57,9 @@ class ReadLog:
 
     def note_split(self, batches: int) -> None:
         """Record that a call ran out of memory and was split, after `batches` calls."""
+
+    def note_factors(self, scalars: Sequence[Slot]) -> None:
+        """Record the values of computed scalars that scale vectors: a replay does not compute them."""
 
     def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
         """Record that all models were evaluated at a virtual time; the hash covers all events so far.
@@ -74,6 +81,8 @@ class ReadLog:
 class RecordedReadLog(ReadLog):
     """Log of computed values. If writing fails, the run continues without a log: `failure` is the reason."""
 
+    keeps_factors = True
+
     def __init__(
         self,
         journal: Journal,
@@ -88,6 +97,8 @@ class RecordedReadLog(ReadLog):
         self._journal = journal
         self._recent = _Recent() if recent is None else recent
         self._buffer = bytearray()
+        self._factors: list[tuple[list[int], Tensor]] = []  # serials and values, not yet in the buffer
+        self._noted: set[int] = set()  # serials
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
         values = find()
@@ -120,6 +131,16 @@ class RecordedReadLog(ReadLog):
     def note_split(self, batches: int) -> None:
         self._write(msgpack.ExtType(_SPLIT, batches.to_bytes(8, "little")))
 
+    def note_factors(self, scalars: Sequence[Slot]) -> None:
+        new = {slot.serial: slot for slot in scalars if slot.serial not in self._noted}
+        if not new:
+            return
+        self._noted.update(new)
+        pool = next(iter(new.values())).pool
+        rows = index_tensor([slot.row for slot in new.values()], pool.device)
+        # Copied at the next flush: on a GPU, a copy would wait for all computations.
+        self._factors.append((list(new), pool.data[rows, 0]))
+
     def evaluated(self, time_s: float, trace_hash: Callable[[], str]) -> None:
         found = trace_hash()
         if self._evaluations.get(time_s, found) != found:
@@ -136,6 +157,13 @@ class RecordedReadLog(ReadLog):
             self.flush()
 
     def flush(self) -> None:
+        if self._factors:
+            serials = np.array([serial for some, _ in self._factors for serial in some], np.int64)
+            values = torch.cat([some for _, some in self._factors]).cpu().numpy()
+            self._factors.clear()
+            self._buffer += msgpack.packb(
+                msgpack.ExtType(_FACTORS, msgpack.packb([serials.tobytes(), values.tobytes()]))
+            )
         if self._buffer and self.failure is None:
             try:
                 self._journal.append(bytes(self._buffer))
@@ -265,6 +293,25 @@ def evaluations_after(reads: int, frames: Iterable[bytes]) -> dict[float, str]:
     return dict(msgpack.unpackb(record.data) for record in later if _is_evaluation(record))
 
 
+def factors_in(frames: Iterable[bytes]) -> dict[int, float]:
+    """Return the values of the scalars that scale vectors, by the serials of their slots."""
+    factors: dict[int, float] = {}
+    for record in _all_records(frames):
+        if _is_factors(record):
+            serials, values = msgpack.unpackb(record.data)
+            pairs = zip(
+                np.frombuffer(serials, np.int64).tolist(),
+                np.frombuffer(values, np.float32).tolist(),
+                strict=True,
+            )
+            factors.update(pairs)
+    return factors
+
+
+def _is_factors(record: Any) -> bool:
+    return isinstance(record, msgpack.ExtType) and record.code == _FACTORS
+
+
 def _evaluation(time_s: float, trace_hash: str) -> msgpack.ExtType:
     return msgpack.ExtType(_EVALUATED, msgpack.packb([time_s, trace_hash]))
 
@@ -278,6 +325,11 @@ def _digest(raw: bytes) -> bytes:
 
 
 def _records(frames: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the records of reads: all but those of factors, whose order has no meaning."""
+    return (record for record in _all_records(frames) if not _is_factors(record))
+
+
+def _all_records(frames: Iterable[bytes]) -> Iterator[Any]:
     for frame in frames:
         unpacker = msgpack.Unpacker(max_buffer_size=len(frame))
         unpacker.feed(frame)

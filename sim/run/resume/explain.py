@@ -9,6 +9,7 @@ from pathlib import Path
 
 from actors.status import ActorStatus
 from protocols.framework.client import Client
+from sim.core.assembly import Classes
 from sim.core.lives import ClientLife
 from sim.core.simulation import Simulation
 from sim.errors import UserError
@@ -20,7 +21,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import Provenance, changed, folders_of, of_another_version
 from sim.run.save.provenance import made_by
-from sim.run.setup.builder import built
+from sim.run.setup.builder import SIMULATED, built
 from sim.run.setup.engine import with_engine
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
@@ -45,53 +46,102 @@ def explained_client(
     Replays the log of the run up to that time, also of a killed run; `notice` gets a line about code that
     has changed since. Raises UserError if there is no such client, or if the log ends before.
     """
+    with replay_of(path, data_dir=data_dir, code=code, notice=notice) as replay:
+        replay.require_client(number)
+        replay.run_until(time_s)
+        return list(_described(replay.simulation, replay.simulation.clients[number]))
+
+
+class Replay:
+    """Replay of the run in a folder, without tensor work.
+
+    folder: files of the run; hidden for a killed process. changed: lines about code that has changed since.
+    """
+
+    def __init__(self, path: Path, folder: Path, simulation: Simulation, changed: list[str]) -> None:
+        self.path, self.folder, self.simulation = path, folder, simulation
+        self._changed = changed
+
+    @property
+    def end_s(self) -> float | None:
+        """Virtual time at which the run ended; None for a run without complete results."""
+        directory = RunDirectory.found(self.folder)
+        return float(directory.summary()["virtual_seconds"]) if directory.is_whole else None
+
+    def require_client(self, number: int) -> None:
+        """Raise UserError if there is no client with this number."""
+        count = len(self.simulation.clients)
+        if number >= count:
+            raise UserError(f"--client {number}: must be from 0 to {count - 1}")
+
+    def run_until(self, time_s: float) -> None:
+        """Replay all events up to `time_s`. Raises UserError if the run ended before."""
+        if (end_s := self.end_s) is not None and end_s < time_s:
+            raise UserError(f"{self.path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
+        simulation, ended = self.simulation, f"{self.path}: the run ended"
+        try:
+            simulation.begin()
+            reached = simulation.loop.run_until(time_s)
+        except ReplayError:
+            reached, ended = False, f"{self.path}: its log ends"
+        except Exception as error:  # changed code may raise any error
+            if not self._changed:
+                raise
+            raise UserError(
+                f"{self.path} cannot be replayed to {time_s:g} s by this code: {error}"
+            ) from error
+        failure = getattr(simulation.engine.read_log, "failure", None)
+        if failure is not None:
+            raise UserError(f"{self.path} cannot be replayed to {time_s:g} s: {failure}")
+        if not reached:
+            raise UserError(f"{ended} at {simulation.loop.time():g} s, before --at {time_s:g} s")
+
+
+@contextmanager
+def replay_of(
+    path: Path,
+    *,
+    data_dir: Path | None = None,
+    code: bool = True,
+    notice: Callable[[str], None] | None = None,
+    classes: Classes = SIMULATED,
+) -> Iterator[Replay]:
+    """Return the replay of a run at virtual time 0, also of a killed run.
+
+    notice: gets a line about code that has changed since. Raises UserError for a run that cannot be replayed.
+    """
     folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
     directory.file(READS)
     with of_another_version(folder):
         scenario = load_scenario(directory.file("scenario.toml"), code=code)
-    if number >= scenario.clients.count:
-        raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
-    if directory.is_whole and (end_s := directory.summary()["virtual_seconds"]) < time_s:
-        raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
     recorded = Provenance.of(folder)
     device = recorded.machine.device.partition(":")[0]  # the first of several is enough
     scenario = with_engine(scenario, devices=None)
-    with replaying(scenario, directory, device=device, data_dir=data_dir) as simulation:
+    with replaying(scenario, directory, device=device, data_dir=data_dir, classes=classes) as simulation:
         now = made_by(scenario, simulation.engine.device, simulation.engine.data)
         matters = {name: what for name, what in now.items() if name not in _OF_NUMBERS_ALONE}
         other = changed(recorded.made_by, matters)
         if notice is not None and other:
             notice(f"this replay may differ from the run in {path}: {'; '.join(other)}")
-        ended = f"{path}: the run ended"
-        try:
-            simulation.begin()
-            reached = simulation.loop.run_until(time_s)
-        except ReplayError:
-            reached, ended = False, f"{path}: its log ends"
-        except Exception as error:  # changed code may raise any error
-            if not other:
-                raise
-            raise UserError(f"{path} cannot be replayed to {time_s:g} s by this code: {error}") from error
-        failure = getattr(simulation.engine.read_log, "failure", None)
-        now_s = simulation.loop.time()
-        if failure is not None:
-            raise UserError(f"{path} cannot be replayed to {time_s:g} s: {failure}")
-        if not reached:
-            raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
-        return list(_described(simulation, simulation.clients[number]))
+        yield Replay(path, folder, simulation, other)
 
 
 @contextmanager
 def replaying(
-    scenario: Scenario, directory: RunDirectory, *, device: str, data_dir: Path | None = None
+    scenario: Scenario,
+    directory: RunDirectory,
+    *,
+    device: str,
+    data_dir: Path | None = None,
+    classes: Classes = SIMULATED,
 ) -> Iterator[Simulation]:
     """Return a simulation at virtual time 0 that replays a run from its log of reads, without tensor work.
 
     Raises UserError if the simulation cannot be built, and `ReplayError` if the log is of another run.
     """
     assert scenario.engine.threads != "fastest", "a scenario as results state it"
-    with built(scenario, data_dir, device) as run:
+    with built(scenario, data_dir, device, classes) as run:
         simulation = run.simulation
         start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
         simulation.add_hook(GarbageCollection())

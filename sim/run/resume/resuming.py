@@ -38,6 +38,7 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
 
 _NEEDED = ("scenario.toml", READS)
+_SOON_S = 1e-6  # from a fork to its first change: a fork has all events of its moment
 _WITHOUT = "delete it to continue from an earlier checkpoint, or from the start"
 
 
@@ -101,13 +102,15 @@ class ResumableRun:
         unset: Sequence[str] = (),
         more: Path | None = None,
         *,
+        without: Sequence[int] = (),
         code: bool = True,
         method: type[Client] | None = None,
     ) -> Scenario:
         """Return the run's scenario, changed as by `--set` and `--unset`, with entries of another file.
 
         method: a class that replaces the copy in the results, with the same source text. In a fork, changes
-        of keys that can change during a run become a `[[change]]` at its time. Raises UserError.
+        of keys that can change during a run become a `[[change]]` at its time. without: clients that crash
+        right after a fork and do not return. Raises UserError.
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
@@ -117,6 +120,9 @@ class ResumableRun:
                 parent = load_scenario(file, code=code, method=method)
             changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
             add(added, timed)
+            if without:
+                _require_no_return(parent, without, self.fork_s)
+                add(added, {"churn": [_absence(without, self.fork_s)]})
         with nullcontext() if self.fork_s is not None else of_another_version(self.path):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
@@ -268,6 +274,22 @@ class ResumableRun:
         except Exception as error:  # any error that follows from the values of another run
             reason = error if isinstance(error, ReplayError) else "its events differ from those of the run"
             raise UserError(f"{self.path} cannot continue from {at.time_s:g} s: {reason}") from error
+
+
+def _absence(clients: Sequence[int], fork_s: float) -> dict[str, Any]:
+    """Return the churn entry by which clients crash right after a fork."""
+    return {"at": f"{fork_s + _SOON_S:.6f} s", "event": "crash", "clients": sorted(set(clients))}
+
+
+def _require_no_return(parent: Scenario, clients: Sequence[int], fork_s: float) -> None:
+    """Raise UserError if the parent lets one of the clients join or return after the fork."""
+    for entry in parent.churn:
+        named = set(clients) & set(entry.clients or clients)  # a share or a cluster may include any client
+        if entry.event in ("join", "rejoin") and entry.at > fork_s and named:
+            raise UserError(
+                f"--without {min(named)}: a churn entry of the run lets it {entry.event} at {entry.at:g} s, "
+                "after the fork; remove the entry from a copy of the scenario, and run that"
+            )
 
 
 def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:

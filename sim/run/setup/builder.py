@@ -172,7 +172,7 @@ class _Builder:
             scenario = decided(scenario, learning)
             notices = tuple(dict.fromkeys([*scenario.notices, *plan.notices]))
             self.scenario = scenario = replace(scenario, notices=notices)
-            self.engine = make_engine(scenario, learning, workers)
+            self.engine = make_engine(scenario, learning, workers, classes.engine)
             self.initial = self._initial_parameters()
         self.classes = classes
 

@@ -122,9 +122,14 @@ def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Tri
     return Trial(*what, sampler, clients, engine.precision, engine.micro_batch)
 
 
-def make_engine(scenario: Scenario, learning: Learning, workers: MakeWorkers = threads_here) -> Engine:
+def make_engine(
+    scenario: Scenario,
+    learning: Learning,
+    workers: MakeWorkers = threads_here,
+    engine: type[Engine] = Engine,
+) -> Engine:
     """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
-    return Engine(
+    return engine(
         learning.data,
         seed=scenario.run.seed,
         device=learning.device,

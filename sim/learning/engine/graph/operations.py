@@ -42,6 +42,8 @@ class Operation(ABC):
 
     is_job: ClassVar[bool] = False
     """True if it computes with samples: it is so expensive that waiting for more nodes pays off."""
+    has_factors: bool = False
+    """True if its factors may be pending scalars, which are then the last inputs of a node."""
 
     @abstractmethod
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
@@ -73,6 +75,7 @@ class Mix(Operation):
     """Sum of factor_k times vector_k; payload: the factors."""
 
     def __init__(self, pool: VectorPool, scalars: VectorPool) -> None:
+        self.has_factors = pool.width > 1  # the others add up scalars
         self._pool = pool
         self._scalars = scalars
 
@@ -155,6 +158,7 @@ class Train(Operation):
     """
 
     is_job = True
+    has_factors = True
     kernel: ModelKernel
     optimizer: Optimizer
     sampler: BatchSampler

@@ -1,0 +1,215 @@
+"""Sources of vectors: jobs and given vectors, with the coefficients by which they enter.
+
+A vector is a linear combination of sources: of the parts that training jobs added themselves, of gradients,
+and of vectors without a known origin. The coefficients of all vectors of interest are found by one pass over
+the recorded computations, from the last to the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.learning.architecture import Architecture
+from sim.learning.engine.affine import AffineMap, affine_map
+from sim.learning.engine.graph.operations import Mix, Train, Trainable
+from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.sampler import TrainJob
+from sim.learning.engine.recorded import PendingFactor, Record, RecordedFactor, RecordedTerms
+from sim.learning.engine.snapshot import Owner
+
+CLIPPED, OPTIMIZER, UNKNOWN = "clipped pulls", "pulls of another optimizer", "factors that the log lacks"
+
+
+class Span(NamedTuple):
+    """Columns [target, target + length) of a vector of interest that are columns [source, ...) of another."""
+
+    target: int
+    source: int
+    length: int
+
+
+class Source(NamedTuple):
+    """Source of the vectors of interest.
+
+    record: number of its computation, or None for a given vector. output: 0 for parameters, 1 for the state
+    of an optimizer. coefficients: one for each vector of interest, [T]. owner: the source vector; for a job,
+    the vector that it returned, of which only the job's own part counts.
+    """
+
+    owner: Owner
+    record: int | None
+    output: int
+    span: Span
+    coefficients: np.ndarray
+
+
+_Spans = dict[Span, np.ndarray]
+
+
+@dataclass
+class Lineage:
+    """Pass over the records of an engine.
+
+    factors: values of scalars that scale vectors, by serial. reads: number of jobs whose result depends on
+    another vector in an unknown way, by reason and client.
+    """
+
+    records: Sequence[Record]
+    factors: Mapping[int, float]
+    reads: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _open: dict[Owner, _Spans] = field(default_factory=dict)
+
+    def sources(self, vectors: Sequence[RecordedTerms]) -> Iterator[Source]:
+        """Yield the sources of vectors of interest, from the last computation to the first."""
+        for number, terms in enumerate(vectors):
+            for owner, factor in terms:
+                value = self._value(factor)
+                if value is None:
+                    self.reads[UNKNOWN, -1] += 1
+                else:
+                    self._add(owner, Span(0, 0, owner.width), _unit(number, len(vectors)), value)
+        for number in range(len(self.records) - 1, -1, -1):
+            record = self.records[number]
+            for output, owner in enumerate(record.outputs):
+                if owner in self._open:
+                    yield from self._expanded(number, record, output, self._open.pop(owner))
+        for owner, spans in self._open.items():
+            for span, coefficients in spans.items():
+                yield Source(owner, None, 0, span, coefficients)
+        self._open.clear()
+
+    def _expanded(self, number: int, record: Record, output: int, spans: _Spans) -> Iterator[Source]:
+        """Replace a computed vector by its inputs; yield it, or its own part, if it is a source."""
+        operation = record.operation
+        if isinstance(operation, Train):
+            yield from _as_sources(number, record, output, spans)
+            self._pass_job(record, operation, output, spans)
+        elif isinstance(operation, Mix) and (values := self._all(record.factors)) is not None:
+            for owner, value in zip(record.inputs, values, strict=False):
+                self._pass(owner, spans, value)
+        elif isinstance(operation, Part):
+            for span, coefficients in spans.items():
+                self._add(
+                    record.inputs[0], span._replace(source=span.source + operation.offset), coefficients
+                )
+        elif isinstance(operation, WithPart):
+            self._pass_with_part(record, operation, spans)
+        elif isinstance(operation, Trainable):
+            for span, coefficients in spans.items():
+                for piece, is_trained in _pieces(span, operation.architecture):
+                    if is_trained:
+                        self._add(record.inputs[0], piece, coefficients)
+        else:
+            if isinstance(operation, Mix):
+                self.reads[UNKNOWN, -1] += 1
+            yield from _as_sources(number, record, output, spans)
+
+    def _pass_job(self, record: Record, operation: Train, output: int, spans: _Spans) -> None:
+        """Pass the coefficients of a job's result on to its start, its optimizer state and its anchors."""
+        starts = self._all(record.factors)
+        job, slots = record.payload, operation.optimizer.slots
+        assert isinstance(job, TrainJob)
+        map_ = self._map(operation, job, record, output)
+        first = len(record.factors)
+        anchors = record.inputs[first + bool(slots) + bool(operation.weighted) :]
+        if starts is None:
+            self.reads[UNKNOWN, job.client] += 1
+            starts = ()
+        architecture = operation.kernel.architecture
+        for span, coefficients in spans.items():
+            pieces = _pieces(span, architecture) if map_ is not None else [(span, True)]
+            for piece, is_trained in pieces:
+                if map_ is None or not is_trained:  # the result is the start plus the job's own part
+                    of = AffineMap(1.0 if output == 0 else 0.0, 0.0, ())
+                else:
+                    of = map_
+                for owner, factor in zip(record.inputs, starts, strict=False):
+                    self._add(owner, piece, coefficients, factor * of.start)
+                if of.state:
+                    self._add(record.inputs[first], piece, coefficients, of.state)
+                for owner, factor in zip(anchors, of.anchors, strict=False):
+                    self._add(owner, piece, coefficients, factor)
+
+    def _map(self, operation: Train, job: TrainJob, record: Record, output: int) -> AffineMap | None:
+        known = self._all(record.strengths)
+        if known is None:
+            self.reads[UNKNOWN, job.client] += 1
+            return None
+        rate = job.learning_rate
+        rates = rate if isinstance(rate, tuple) else (rate,) * job.steps
+        found = affine_map(operation.optimizer, rates, job.steps_done, known)
+        if found is None and known:
+            linear = operation.optimizer.rule.is_linear
+            self.reads[CLIPPED if linear else OPTIMIZER, job.client] += 1
+        return None if found is None else found[output]
+
+    def _pass_with_part(self, record: Record, operation: WithPart, spans: _Spans) -> None:
+        whole, part = record.inputs
+        first, end = operation.offset, operation.offset + operation.width
+        for span, coefficients in spans.items():
+            self._add(whole, _cut(span, 0, first), coefficients)
+            inside = _cut(span, first, end)
+            self._add(part, inside._replace(source=inside.source - first), coefficients)
+            self._add(whole, _cut(span, end, whole.width), coefficients)
+
+    def _pass(self, owner: Owner, spans: _Spans, factor: float) -> None:
+        for span, coefficients in spans.items():
+            self._add(owner, span, coefficients, factor)
+
+    def _add(self, owner: Owner, span: Span, coefficients: np.ndarray, factor: float = 1.0) -> None:
+        if span.length <= 0 or not factor:
+            return
+        spans = self._open.setdefault(owner, {})
+        present = spans.get(span)
+        if present is None:
+            spans[span] = coefficients * factor
+        else:
+            present += coefficients * factor
+
+    def _value(self, factor: RecordedFactor) -> float | None:
+        if not isinstance(factor, PendingFactor):
+            return factor
+        value = self.factors.get(factor.serial)
+        return None if value is None else factor.number * value
+
+    def _all(self, factors: Sequence[RecordedFactor]) -> tuple[float, ...] | None:
+        """Return the values of factors; None if the log lacks one."""
+        values = tuple([value for factor in factors if (value := self._value(factor)) is not None])
+        return values if len(values) == len(factors) else None
+
+
+def _as_sources(number: int, record: Record, output: int, spans: _Spans) -> Iterator[Source]:
+    for span, coefficients in spans.items():
+        yield Source(record.outputs[output], number, output, span, coefficients)
+
+
+def _unit(number: int, count: int) -> np.ndarray:
+    values = np.zeros(count)
+    values[number] = 1.0
+    return values
+
+
+def _cut(span: Span, first: int, end: int) -> Span:
+    """Return the part of a span in columns [first, end) of its source; its length may be 0 or negative."""
+    low, high = max(span.source, first), min(span.source + span.length, end)
+    return Span(span.target + low - span.source, low, high - low)
+
+
+def _pieces(span: Span, architecture: Architecture) -> Iterator[tuple[Span, bool]]:
+    """Yield the trained and the untrained parts of a span; the flag is True for trained parameters."""
+    column, end = span.source, span.source + span.length
+    for part in architecture.untrained:
+        first, last = part.offset, part.offset + part.numel
+        if last <= column or first >= end:
+            continue
+        if (before := _cut(span, column, first)).length > 0:
+            yield before, True
+        yield _cut(span, max(first, column), last), False
+        column = last
+    if (after := _cut(span, column, end)).length > 0:
+        yield after, True

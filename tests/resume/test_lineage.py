@@ -1,0 +1,259 @@
+"""Lineage: a model is the sum of its sources, and a replay finds the same sources as the run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+import coterie as front
+from sim.learning.engine.affine import affine_map
+from sim.learning.engine.lineage import OPTIMIZER, UNKNOWN, Lineage
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.recorded import RecordedEngine, recorded_terms
+from sim.learning.engine.replay_log import RecordedReadLog
+from sim.run.resume.lineage import ObserverOfModels, lineage_of, traced
+from sim.run.resume.made_of import made_of
+from tests.draws import examples
+from tests.protocols.test_survival import LOSSY, variants
+from tests.resume.lineages import KeepingEngine, capturing, kept, require_own_parts, require_sums
+from tests.resume.test_forks import done
+from tests.resume.test_resume import coterie, interrupted, went_on
+from tests.simulation.worlds import run
+
+FEW = ("gossip", "fedbuff", "scool", "mapl-plus", "scaffold", "fedem")
+
+
+def methods() -> list[Any]:
+    """All methods: the fast tests take a few of them."""
+    return [
+        pytest.param(
+            protocol, marks=() if name_of(protocol) in FEW else pytest.mark.slow, id=" ".join(protocol)
+        )
+        for protocol in variants()
+    ]
+
+
+def name_of(protocol: Sequence[str]) -> str:
+    return protocol[0].removeprefix("protocol.name=")
+
+
+@pytest.mark.parametrize("protocol", methods())
+def test_a_model_is_the_sum_of_its_sources(tmp_path: Path, protocol: Sequence[str]) -> None:
+    with kept(tmp_path, LOSSY, *protocol) as simulation:
+        assert require_sums(simulation) > 10
+
+
+AFFINE = {
+    "cobo": ("protocol.name=cobo", "protocol.mode=asynchronous", "protocol.patience=700 ms"),
+    "cobo, synchronous": ("protocol.name=cobo", "protocol.mode=synchronous", "protocol.patience=700 ms"),
+    "ditto": ("protocol.name=ditto", "protocol.patience=700 ms"),
+    "dada": ("protocol.name=dada", "protocol.graph_every=2", "protocol.delta=0.1"),
+    "fedprox": ("protocol.name=fedavg", "protocol.mu=0.5", "protocol.patience=700 ms"),
+    "pfedme": ("protocol.name=pfedme", "protocol.patience=700 ms"),
+    "scaffold": ("protocol.name=scaffold", "protocol.patience=700 ms"),
+}
+SGD = {
+    "plain": (),
+    "momentum": ("training.momentum=0.9", "training.weight_decay=0.01"),
+    "nesterov": ("training.momentum=0.8", "training.nesterov=true"),
+    "dampened": ("training.momentum=0.9", "training.dampening=0.5"),
+}
+
+
+def jobs() -> list[Any]:
+    """Each method with each optimizer: the fast tests take momentum for two methods only."""
+    return [
+        pytest.param(
+            method,
+            optimizer,
+            marks=()
+            if optimizer == "plain" or (method == "ditto" and optimizer == "momentum")
+            else pytest.mark.slow,
+        )
+        for method in AFFINE
+        for optimizer in SGD
+    ]
+
+
+@pytest.mark.parametrize("method, optimizer", jobs())
+def test_the_own_part_of_a_job_is_the_damped_sum_of_its_gradients(
+    tmp_path: Path, method: str, optimizer: str
+) -> None:
+    unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
+    with capturing(tmp_path, LOSSY, *AFFINE[method], *SGD[optimizer], unusual) as simulation:
+        assert require_own_parts(simulation) > 10
+
+
+RATES = st.lists(st.floats(0.001, 0.5), min_size=1, max_size=6)
+NUMBERS = st.floats(-2, 2)
+
+
+@examples(100)
+@given(
+    rates=RATES,
+    momentum=st.sampled_from([0.0, 0.5, 0.9]),
+    dampening=st.sampled_from([0.0, 0.3]),
+    nesterov=st.booleans(),
+    decay=st.sampled_from([0.0, 0.1]),
+    pulls=st.lists(st.tuples(st.floats(-1, 2), NUMBERS), max_size=3),
+    start=NUMBERS,
+    velocity=NUMBERS,
+    done=st.integers(0, 2),
+)
+def test_maps_equal_torchs_optimizer(
+    rates: list[float],
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+    decay: float,
+    pulls: list[tuple[float, float]],
+    start: float,
+    velocity: float,
+    done: int,
+) -> None:
+    nesterov = nesterov and momentum > 0
+    dampening = 0.0 if nesterov or not momentum else dampening
+    optimizer = Optimizer(momentum=momentum, dampening=dampening, nesterov=nesterov, weight_decay=decay)
+    maps = affine_map(optimizer, rates, done, [strength for strength, _ in pulls])
+    assert maps is not None
+    params = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    reference = torch.optim.SGD(
+        [params], momentum=momentum, dampening=dampening, nesterov=nesterov, weight_decay=decay
+    )
+    velocity = velocity if momentum and done else 0.0
+    if momentum and done:
+        reference.state[params]["momentum_buffer"] = torch.tensor(velocity, dtype=torch.float64)
+    for rate in rates:
+        reference.param_groups[0]["lr"] = rate
+        params.grad = sum((c * (params.data - a) for c, a in pulls), start=torch.zeros_like(params.data))
+        reference.step()
+    of_params, of_state = maps
+
+    def of(map_: tuple[float, float, tuple[float, ...]]) -> float:
+        return (
+            map_[0] * start
+            + map_[1] * velocity
+            + sum(m * a for m, (_, a) in zip(map_[2], pulls, strict=True))
+        )
+
+    assert of(of_params) == pytest.approx(params.item(), rel=1e-9, abs=1e-9)
+    if momentum:
+        buffer = reference.state[params]["momentum_buffer"].item()
+        assert of(of_state) == pytest.approx(buffer, rel=1e-9, abs=1e-9)
+    if not decay and not velocity:
+        assert of_params.start + sum(of_params.anchors) == pytest.approx(1, abs=1e-7)
+
+
+def test_other_optimizers_and_clipped_pulls_have_no_map() -> None:
+    assert affine_map(Optimizer("adam"), [0.1], 0, []) is None
+    assert affine_map(Optimizer(clip_norm=1.0), [0.1], 0, [1.0]) is None
+    assert affine_map(Optimizer(clip_norm=1.0), [0.1], 0, []) is not None
+
+
+def of_run(folder: Path, text: str, *overrides: str) -> pl.DataFrame:
+    """Sources of the evaluated models, from a run that computes all values and keeps all vectors."""
+    with kept(folder, text, *overrides) as simulation:
+        engine, observer = simulation.engine, simulation.observer
+        assert isinstance(engine, KeepingEngine) and isinstance(observer, ObserverOfModels)
+        return traced(simulation, observer.moments, engine.factors()).sources
+
+
+REPLAYED = {
+    "gossip": ("protocol.name=gossip",),
+    "cobo": AFFINE["cobo"],
+    "fedem": ("protocol.name=fedem", "protocol.patience=700 ms"),
+    "meta-l2c": ("protocol.name=meta-l2c", "data.validation_share=0.25"),
+}
+
+
+@pytest.mark.parametrize("method", REPLAYED)
+def test_a_replay_finds_the_sources_of_the_run(tmp_path: Path, method: str) -> None:
+    path = run(tmp_path, LOSSY, *REPLAYED[method]).directory
+    assert path is not None
+    assert_frame_equal(lineage_of(path).sources, of_run(tmp_path, LOSSY, *REPLAYED[method]))
+
+
+def test_a_resumed_run_and_a_fork_have_the_sources_of_the_whole_run(tmp_path: Path) -> None:
+    overrides = AFFINE["cobo"]
+    expected = of_run(tmp_path, LOSSY, *overrides)
+    path = went_on(interrupted(tmp_path, LOSSY, 3.0, *overrides))
+    assert_frame_equal(lineage_of(path).sources, expected)
+    fork = done("fork", path, "--at", "5 s", "--set", "training.learning_rate=0.05")
+    whole, forked = [lineage_of(each).sources.filter(pl.col("time") <= 4) for each in (path, fork)]
+    assert_frame_equal(forked, whole)
+    assert not lineage_of(fork, 8.0).sources.equals(lineage_of(path, 8.0).sources)
+
+
+def test_two_clients_that_average_have_shares_of_a_closed_form() -> None:
+    """Each merge halves the coefficients of what both had before."""
+    engine = RecordedEngine(None, seed=1)  # type: ignore[arg-type]  # sums need no data
+    vectors = [engine.vector(torch.full((4,), float(number))) for number in (1, 2)]
+    terms = [recorded_terms(vectors[number].terms) for number in (0, 1)]
+    for _ in range(3):
+        vectors[0] = 0.5 * vectors[0] + 0.5 * vectors[1]
+        vectors[0].slot()
+    sources = list(Lineage(engine.records, {}).sources([recorded_terms(vectors[0].terms)]))
+    found = {source.owner: float(source.coefficients[0]) for source in sources}
+    assert found == {terms[0][0][0]: 1 / 8, terms[1][0][0]: 7 / 8}
+
+
+def test_a_run_without_logged_factors_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordedReadLog, "keeps_factors", False)
+    path = run(tmp_path, LOSSY, *AFFINE["cobo"]).directory
+    assert path is not None
+    found = lineage_of(path)
+    assert any(reason == UNKNOWN and count > 0 for (reason, _), count in found.reads.items())
+    told = "\n".join(made_of(found, 0))
+    assert f"Not in these shares: {UNKNOWN}" in told
+
+
+def test_adam_leaves_pulls_out_of_the_shares_and_says_so(tmp_path: Path) -> None:
+    path = run(tmp_path, LOSSY, *AFFINE["cobo"], "training.optimizer=adam").directory
+    assert path is not None
+    found = lineage_of(path)
+    assert {reason for reason, _ in found.reads} == {OPTIMIZER}
+    training = found.sources.filter(pl.col("kind") == "training")
+    assert training.filter(pl.col("source_client") != pl.col("client")).is_empty()
+
+
+def test_explain_tells_what_a_model_is_made_of(tmp_path: Path) -> None:
+    path = run(tmp_path, LOSSY, "protocol.name=gossip").directory
+    result = coterie("explain", path, "--at", "6 s", "--client", 3, "--made-of", "--windows", 2)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "Training in the model of client-3 at 6 s, by the time at which it began:"
+    assert lines[2].split() == ["from", "to", "itself", "its", "cluster", "other", "clients"]
+    for line in lines[3:5]:
+        assert sum(float(each.removesuffix("%")) for each in line.split()[-3:]) == pytest.approx(100, abs=0.2)
+    assert lines[3].split()[:4] == ["0", "s", "3", "s"]
+    down = coterie("explain", path, "--at", "6 s", "--client", 4, "--made-of")
+    assert "client-4 has no model at this time: it is down" in down.stdout
+
+
+def test_python_returns_the_same_sources(tmp_path: Path) -> None:
+    path = run(tmp_path, LOSSY, "protocol.name=gossip").directory
+    assert path is not None
+    loaded = front.load(path)
+    assert_frame_equal(loaded.lineage(client=3, at="6 s"), lineage_of(path, 6.0, 3).sources)
+    assert set(loaded.lineage()["time"]) == {0.0, 4.0, 8.0}
+    for bad in ({"client": -1}, {"client": 77}, {"at": "77 s"}, {"windows": 0}, {"client": "three"}):
+        with pytest.raises(front.UserError):
+            loaded.lineage(**bad)
+
+
+def test_a_fork_without_a_client_loses_it_right_after_its_time(tmp_path: Path) -> None:
+    path = run(tmp_path, LOSSY, "protocol.name=gossip").directory
+    fork = done("fork", path, "--at", "5 s", "--without", 3)
+    crashes = front.load(fork).events.filter((pl.col("event") == "crash") & (pl.col("time") > 5))
+    assert crashes["time", "actor"].rows() == [(5.000001, "client-3"), (5.5, "client-4")]
+    returning = coterie("fork", path, "--at", "3 s", "--without", 2, "--quiet")
+    assert returning.exit_code == 2
+    assert "--without 2: a churn entry of the run lets it rejoin at 4.6 s" in returning.stderr
