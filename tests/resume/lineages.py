@@ -16,8 +16,8 @@ from sim.learning.engine.affine import affine_map
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.nodes import Slot
 from sim.learning.engine.graph.operations import Operation, Train
-from sim.learning.engine.lineage import Lineage, Source, Span
-from sim.learning.engine.recorded import PendingFactor, Record, RecordedEngine, RecordedFactor, owner
+from sim.learning.engine.lineage import ColumnRange, Lineage, Source
+from sim.learning.engine.recorded import Computation, PendingFactor, RecordedEngine, RecordedFactor, owner
 from sim.learning.engine.snapshot import Owner
 from sim.learning.engine.vector_pool import VectorPool
 from sim.run.resume.lineage import Moment, ObserverOfModels, SimulationWithModels
@@ -102,10 +102,10 @@ def require_sums(simulation: Simulation) -> int:
     lineage = Lineage(engine.records, engine.factors())
     built = [np.zeros(width_of(moment)) for moment in moments]
     for source in lineage.sources([moment.terms for moment in moments]):
-        values = own_part(engine, source)[source.span.source :][: source.span.length]
+        values = own_part(engine, source)[source.columns.source :][: source.columns.length]
         for number in np.flatnonzero(source.coefficients):
-            first = source.span.target
-            built[number][first : first + source.span.length] += source.coefficients[number] * values
+            first = source.columns.target
+            built[number][first : first + source.columns.length] += source.coefficients[number] * values
     for moment, found in zip(moments, built, strict=True):
         expected = sum(value(engine, factor) * engine.values(of) for of, factor in moment.terms)
         scale = np.abs(expected).max()
@@ -124,7 +124,7 @@ def own_part(engine: KeepingEngine, source: Source) -> np.ndarray:
     )
 
 
-def inherited(engine: KeepingEngine, record: Record, output: int) -> np.ndarray:
+def inherited(engine: KeepingEngine, record: Computation, output: int) -> np.ndarray:
     """Part of a job's result that comes from its start, its state, and its anchors."""
     operation, job = record.operation, record.payload
     assert isinstance(operation, Train)
@@ -167,7 +167,7 @@ def require_own_parts(simulation: Simulation) -> int:
         gradients = engine.gradients[number]
         if not isinstance(record.operation, Train) or not gradients:
             continue
-        source = Source(record.outputs[0], number, 0, Span(0, 0, 0), np.ones(1))
+        source = Source(record.outputs[0], number, 0, ColumnRange(0, 0, 0), np.ones(1))
         found, expected = own_part(engine, source), descended(engine, record, gradients)
         rounding = ROUNDING * np.abs(inherited(engine, record, 0)).max()
         assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max() + rounding, record.payload
@@ -175,7 +175,7 @@ def require_own_parts(simulation: Simulation) -> int:
     return jobs
 
 
-def descended(engine: KeepingEngine, record: Record, gradients: Sequence[Tensor]) -> np.ndarray:
+def descended(engine: KeepingEngine, record: Computation, gradients: Sequence[Tensor]) -> np.ndarray:
     """Parameters that torch reaches from 0 by these gradients, with the pulls towards 0."""
     operation, job = record.operation, record.payload
     assert isinstance(operation, Train)

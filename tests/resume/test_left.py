@@ -222,4 +222,4 @@ def test_a_run_that_ended_by_its_iterations_is_not_prolonged(tmp_path: Path) -> 
     for words in (["--until", "8 s"], []):
         result = coterie("resume", path, *words, "--quiet", "--device", "cpu")
         assert result.exit_code == 2
-        assert "because of its iterations" in result.stderr and "--until extends only" in result.stderr
+        assert "because of iterations" in result.stderr and "--until extends only" in result.stderr

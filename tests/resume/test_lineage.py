@@ -257,3 +257,23 @@ def test_a_fork_without_a_client_loses_it_right_after_its_time(tmp_path: Path) -
     returning = coterie("fork", path, "--at", "3 s", "--without", 2, "--quiet")
     assert returning.exit_code == 2
     assert "--without 2: a churn entry of the run lets it rejoin at 4.6 s" in returning.stderr
+
+
+@pytest.mark.hypothesis
+def test_models_are_sums_in_any_weather(tmp_path: Path) -> None:
+    @examples(6)
+    @given(
+        seed=st.integers(0, 1000),
+        loss=st.sampled_from([0.0, 0.05, 0.3]),
+        method=st.sampled_from([*AFFINE.values(), ("protocol.name=gossip",), ("protocol.name=fedbuff",)]),
+        optimizer=st.sampled_from(list(SGD)),
+        slow=st.integers(0, 5),
+    )
+    def are_sums(seed: int, loss: float, method: tuple[str, ...], optimizer: str, slow: int) -> None:
+        unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
+        device = f'devices.override=[{{ clients = [{slow}], slowdown = 20 }}]'
+        overrides = [f"run.seed={seed}", f"network.loss={loss}", unusual, device, *method, *SGD[optimizer]]
+        with kept(tmp_path, LOSSY, *overrides) as simulation:
+            assert require_sums(simulation) > 5
+
+    are_sums()

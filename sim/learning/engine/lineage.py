@@ -19,13 +19,13 @@ from sim.learning.engine.affine import AffineMap, affine_map
 from sim.learning.engine.graph.operations import Mix, Train, Trainable
 from sim.learning.engine.graph.parts import Part, WithPart
 from sim.learning.engine.graph.sampler import TrainJob
-from sim.learning.engine.recorded import PendingFactor, Record, RecordedFactor, RecordedTerms
+from sim.learning.engine.recorded import Computation, PendingFactor, RecordedFactor, RecordedTerms
 from sim.learning.engine.snapshot import Owner
 
 CLIPPED, OPTIMIZER, UNKNOWN = "clipped pulls", "pulls of another optimizer", "factors that the log lacks"
 
 
-class Span(NamedTuple):
+class ColumnRange(NamedTuple):
     """Columns [target, target + length) of a vector of interest that are columns [source, ...) of another."""
 
     target: int
@@ -44,11 +44,11 @@ class Source(NamedTuple):
     owner: Owner
     record: int | None
     output: int
-    span: Span
+    columns: ColumnRange
     coefficients: np.ndarray
 
 
-_Spans = dict[Span, np.ndarray]
+_Ranges = dict[ColumnRange, np.ndarray]
 
 
 @dataclass
@@ -59,10 +59,10 @@ class Lineage:
     another vector in an unknown way, by reason and client.
     """
 
-    records: Sequence[Record]
+    records: Sequence[Computation]
     factors: Mapping[int, float]
     reads: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _open: dict[Owner, _Spans] = field(default_factory=dict)
+    _open: dict[Owner, _Ranges] = field(default_factory=dict)
 
     def sources(self, vectors: Sequence[RecordedTerms]) -> Iterator[Source]:
         """Yield the sources of vectors of interest, from the last computation to the first."""
@@ -72,44 +72,44 @@ class Lineage:
                 if value is None:
                     self.reads[UNKNOWN, -1] += 1
                 else:
-                    self._add(owner, Span(0, 0, owner.width), _unit(number, len(vectors)), value)
+                    self._add(owner, ColumnRange(0, 0, owner.width), _unit(number, len(vectors)), value)
         for number in range(len(self.records) - 1, -1, -1):
             record = self.records[number]
             for output, owner in enumerate(record.outputs):
                 if owner in self._open:
                     yield from self._expanded(number, record, output, self._open.pop(owner))
-        for owner, spans in self._open.items():
-            for span, coefficients in spans.items():
-                yield Source(owner, None, 0, span, coefficients)
+        for owner, ranges in self._open.items():
+            for columns, coefficients in ranges.items():
+                yield Source(owner, None, 0, columns, coefficients)
         self._open.clear()
 
-    def _expanded(self, number: int, record: Record, output: int, spans: _Spans) -> Iterator[Source]:
+    def _expanded(self, number: int, record: Computation, output: int, ranges: _Ranges) -> Iterator[Source]:
         """Replace a computed vector by its inputs; yield it, or its own part, if it is a source."""
         operation = record.operation
         if isinstance(operation, Train):
-            yield from _as_sources(number, record, output, spans)
-            self._pass_job(record, operation, output, spans)
+            yield from _as_sources(number, record, output, ranges)
+            self._pass_job(record, operation, output, ranges)
         elif isinstance(operation, Mix) and (values := self._all(record.factors)) is not None:
             for owner, value in zip(record.inputs, values, strict=False):
-                self._pass(owner, spans, value)
+                self._pass(owner, ranges, value)
         elif isinstance(operation, Part):
-            for span, coefficients in spans.items():
+            for columns, coefficients in ranges.items():
                 self._add(
-                    record.inputs[0], span._replace(source=span.source + operation.offset), coefficients
+                    record.inputs[0], columns._replace(source=columns.source + operation.offset), coefficients
                 )
         elif isinstance(operation, WithPart):
-            self._pass_with_part(record, operation, spans)
+            self._pass_with_part(record, operation, ranges)
         elif isinstance(operation, Trainable):
-            for span, coefficients in spans.items():
-                for piece, is_trained in _pieces(span, operation.architecture):
+            for columns, coefficients in ranges.items():
+                for piece, is_trained in _pieces(columns, operation.architecture):
                     if is_trained:
                         self._add(record.inputs[0], piece, coefficients)
         else:
             if isinstance(operation, Mix):
                 self.reads[UNKNOWN, -1] += 1
-            yield from _as_sources(number, record, output, spans)
+            yield from _as_sources(number, record, output, ranges)
 
-    def _pass_job(self, record: Record, operation: Train, output: int, spans: _Spans) -> None:
+    def _pass_job(self, record: Computation, operation: Train, output: int, ranges: _Ranges) -> None:
         """Pass the coefficients of a job's result on to its start, its optimizer state and its anchors."""
         starts = self._all(record.factors)
         job, slots = record.payload, operation.optimizer.slots
@@ -121,8 +121,8 @@ class Lineage:
             self.reads[UNKNOWN, job.client] += 1
             starts = ()
         architecture = operation.kernel.architecture
-        for span, coefficients in spans.items():
-            pieces = _pieces(span, architecture) if map_ is not None else [(span, True)]
+        for columns, coefficients in ranges.items():
+            pieces = _pieces(columns, architecture) if map_ is not None else [(columns, True)]
             for piece, is_trained in pieces:
                 if map_ is None or not is_trained:  # the result is the start plus the job's own part
                     of = AffineMap(1.0 if output == 0 else 0.0, 0.0, ())
@@ -135,7 +135,7 @@ class Lineage:
                 for owner, factor in zip(anchors, of.anchors, strict=False):
                     self._add(owner, piece, coefficients, factor)
 
-    def _map(self, operation: Train, job: TrainJob, record: Record, output: int) -> AffineMap | None:
+    def _map(self, operation: Train, job: TrainJob, record: Computation, output: int) -> AffineMap | None:
         known = self._all(record.strengths)
         if known is None:
             self.reads[UNKNOWN, job.client] += 1
@@ -148,26 +148,26 @@ class Lineage:
             self.reads[CLIPPED if linear else OPTIMIZER, job.client] += 1
         return None if found is None else found[output]
 
-    def _pass_with_part(self, record: Record, operation: WithPart, spans: _Spans) -> None:
+    def _pass_with_part(self, record: Computation, operation: WithPart, ranges: _Ranges) -> None:
         whole, part = record.inputs
         first, end = operation.offset, operation.offset + operation.width
-        for span, coefficients in spans.items():
-            self._add(whole, _cut(span, 0, first), coefficients)
-            inside = _cut(span, first, end)
+        for columns, coefficients in ranges.items():
+            self._add(whole, _cut(columns, 0, first), coefficients)
+            inside = _cut(columns, first, end)
             self._add(part, inside._replace(source=inside.source - first), coefficients)
-            self._add(whole, _cut(span, end, whole.width), coefficients)
+            self._add(whole, _cut(columns, end, whole.width), coefficients)
 
-    def _pass(self, owner: Owner, spans: _Spans, factor: float) -> None:
-        for span, coefficients in spans.items():
-            self._add(owner, span, coefficients, factor)
+    def _pass(self, owner: Owner, ranges: _Ranges, factor: float) -> None:
+        for columns, coefficients in ranges.items():
+            self._add(owner, columns, coefficients, factor)
 
-    def _add(self, owner: Owner, span: Span, coefficients: np.ndarray, factor: float = 1.0) -> None:
-        if span.length <= 0 or not factor:
+    def _add(self, owner: Owner, columns: ColumnRange, coefficients: np.ndarray, factor: float = 1.0) -> None:
+        if columns.length <= 0 or not factor:
             return
-        spans = self._open.setdefault(owner, {})
-        present = spans.get(span)
+        ranges = self._open.setdefault(owner, {})
+        present = ranges.get(columns)
         if present is None:
-            spans[span] = coefficients * factor
+            ranges[columns] = coefficients * factor
         else:
             present += coefficients * factor
 
@@ -183,9 +183,9 @@ class Lineage:
         return values if len(values) == len(factors) else None
 
 
-def _as_sources(number: int, record: Record, output: int, spans: _Spans) -> Iterator[Source]:
-    for span, coefficients in spans.items():
-        yield Source(record.outputs[output], number, output, span, coefficients)
+def _as_sources(number: int, record: Computation, output: int, ranges: _Ranges) -> Iterator[Source]:
+    for columns, coefficients in ranges.items():
+        yield Source(record.outputs[output], number, output, columns, coefficients)
 
 
 def _unit(number: int, count: int) -> np.ndarray:
@@ -194,22 +194,22 @@ def _unit(number: int, count: int) -> np.ndarray:
     return values
 
 
-def _cut(span: Span, first: int, end: int) -> Span:
-    """Return the part of a span in columns [first, end) of its source; its length may be 0 or negative."""
-    low, high = max(span.source, first), min(span.source + span.length, end)
-    return Span(span.target + low - span.source, low, high - low)
+def _cut(columns: ColumnRange, first: int, end: int) -> ColumnRange:
+    """Return the part of a range in columns [first, end) of its source; its length may be 0 or negative."""
+    low, high = max(columns.source, first), min(columns.source + columns.length, end)
+    return ColumnRange(columns.target + low - columns.source, low, high - low)
 
 
-def _pieces(span: Span, architecture: Architecture) -> Iterator[tuple[Span, bool]]:
-    """Yield the trained and the untrained parts of a span; the flag is True for trained parameters."""
-    column, end = span.source, span.source + span.length
+def _pieces(columns: ColumnRange, architecture: Architecture) -> Iterator[tuple[ColumnRange, bool]]:
+    """Yield the trained and the untrained parts of a range; the flag is True for trained parameters."""
+    column, end = columns.source, columns.source + columns.length
     for part in architecture.untrained:
         first, last = part.offset, part.offset + part.numel
         if last <= column or first >= end:
             continue
-        if (before := _cut(span, column, first)).length > 0:
+        if (before := _cut(columns, column, first)).length > 0:
             yield before, True
-        yield _cut(span, max(first, column), last), False
+        yield _cut(columns, max(first, column), last), False
         column = last
-    if (after := _cut(span, column, end)).length > 0:
+    if (after := _cut(columns, column, end)).length > 0:
         yield after, True

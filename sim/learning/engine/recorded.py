@@ -28,7 +28,7 @@ RecordedTerms = tuple[tuple[Owner, RecordedFactor], ...]
 """Linear combination: vectors with their factors."""
 
 
-class Record(NamedTuple):
+class Computation(NamedTuple):
     """Submitted computation, without references to its vectors, which would keep them in memory.
 
     factors: of the first inputs, for a sum or the start of a training job. strengths: of a job's pulls.
@@ -50,7 +50,7 @@ class RecordedEngine(Engine):
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self.records: list[Record] = []
+        self.records: list[Computation] = []
         self.given: dict[Owner, float] = {}
         """Vectors with known values, such as initial models, and the times at which they were given."""
         self.now: Callable[[], float] = _start
@@ -75,7 +75,7 @@ class RecordedEngine(Engine):
             job, factors = stated
             stated, strengths = job._replace(strengths=()), job.strengths
         self.records.append(
-            Record(
+            Computation(
                 self.now(),
                 operation,
                 tuple(map(owner, inputs)),
@@ -104,7 +104,7 @@ def recorded_factor(factor: Factor) -> RecordedFactor:
     return factor
 
 
-def steps_of(record: Record) -> int:
+def steps_of(record: Computation) -> int:
     """Return the number of training steps of a record; a gradient counts as one."""
     return record.payload.steps if isinstance(record.payload, TrainJob) else 1
 

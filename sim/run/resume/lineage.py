@@ -224,7 +224,7 @@ class _Table:
         self._others: dict[tuple[str, str], np.ndarray] = {}
 
     def add(self, source: Source) -> None:
-        share = np.abs(source.coefficients) * source.span.length / self._widths
+        share = np.abs(source.coefficients) * source.columns.length / self._widths
         if source.record is None:
             if source.owner not in self._engine.given:
                 return  # zeros at which an optimizer's state starts
