@@ -74,7 +74,7 @@ class Machines:
 
 
 _READ = ("out", "overwrite", "device", "data_dir", "notice")
-"""Fields of `RunOptions` that live runs use; `run_live` refuses other values than the default for the rest."""
+"""Fields of `RunOptions` that live runs use; other fields must have their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)

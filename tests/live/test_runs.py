@@ -288,5 +288,5 @@ class MoreOptions(RunOptions):
 
 
 def test_a_new_option_is_refused_until_live_runs_use_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^label is an option of simulations"):
+    with pytest.raises(UserError, match=r"^label is an option of simulations"):
         run_live(load_scenario("gossip"), MoreOptions(out=tmp_path, label="mine"), LiveOptions())
