@@ -68,13 +68,13 @@ def test_each_metric_is_computed_from_the_samples_of_its_task(task: str, metric:
     values = [value(metric, *drawn(task, metric, 12, seed)) for seed in range(20)]
     assert all(map(math.isfinite, values)), values
     measure = measure_called(metric.name)
-    outputs, y = drawn(task, metric, 12, 0)
+    y = drawn(task, metric, 12, 0)[1]
     wrong = []
     if task != "regression":  # the true class has the least score
         wrong = [value(metric, -100 * functional.one_hot(y, K).float(), y)]
     within = all(0 <= each <= 1 for each in (*values, *wrong))
     assert within == (measure.is_share or measure.is_of_one), (
-        f"state is_of_one or is_share of {metric.name} in sim/results/measures.py if it is from 0 to 1, else not; "
+        f"state is_of_one or is_share of {metric.name} in sim/results/measures.py only if it is from 0 to 1; "
         f"here it is {min(values):g} to {max(values):g}"
     )
 
