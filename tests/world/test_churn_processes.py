@@ -16,8 +16,8 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.world.churn.processes import (
+    AssignedSessions,
     ChurnProcessKind,
-    Deal,
     DiurnalChurn,
     PoissonChurn,
     SessionsOfAnybody,
@@ -118,7 +118,7 @@ class Given(SessionsOfAnybody):
         return iter(self.given)
 
 
-def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> Deal:
+def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> AssignedSessions:
     return Given(given=tuple(sessions)).play(0, pool, until_s, Participants(0, ()))
 
 

@@ -37,7 +37,7 @@ Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
 
 @dataclass(frozen=True)
-class Deal:
+class AssignedSessions:
     """Events of the sessions that were assigned to the clients of a pool.
 
     unused: clients without a session. turned_away: sessions without a client.
@@ -73,7 +73,9 @@ class ChurnProcessKind(Settings):
         """
 
     @abstractmethod
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         """Return the events of the pool's clients before `until_s`, in process `number`. Raises UserError."""
 
     def _impossible(self, session: Session, must: str) -> ValueError:
@@ -102,7 +104,9 @@ class SessionsOfAnybody(ChurnProcessKind):
     ) -> Iterator[Session]:
         """Yield the sessions of process `number` for a pool of `count` clients by start. Raises UserError."""
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         """Assign each session to the client that has been away the longest.
 
         Events at `until_s` or later are omitted, and so are sessions of length 0.
@@ -129,7 +133,7 @@ class SessionsOfAnybody(ChurnProcessKind):
             events += self._events(client, (start_s, end_s), until_s, again=client in seen)
             seen.add(client)
             heapq.heappush(up, (end_s, client))
-        return Deal(events, [client for client in pool if client not in seen], turned_away)
+        return AssignedSessions(events, [client for client in pool if client not in seen], turned_away)
 
 
 class SessionsOfEach(ChurnProcessKind):
@@ -144,7 +148,9 @@ class SessionsOfEach(ChurnProcessKind):
         A client with a session from 0 on is up at the start. No session may start before 0.
         """
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         events: list[ChurnEvent] = []
         unused = []
         for client, found in self.sessions_of_each(number, pool, until_s, participants):
@@ -160,7 +166,7 @@ class SessionsOfEach(ChurnProcessKind):
                 events += self._events(client, session, until_s, again=index > 0)
             if not own:
                 unused.append(client)
-        return Deal(sorted(events, key=lambda event: event.time_s), unused)
+        return AssignedSessions(sorted(events, key=lambda event: event.time_s), unused)
 
 
 def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
