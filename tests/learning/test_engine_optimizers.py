@@ -1,5 +1,6 @@
 """Optimizers on stacked rows against torch.optim, one tensor at a time."""
 
+import re
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -93,6 +94,15 @@ def test_each_setting_is_general_or_of_a_kind() -> None:
     of_kinds = {key for rule in optimizers.RULES.values() for key in rule.uses}
     settings = {each.name for each in fields(Optimizer) if each.init} - {"kind"}
     assert settings == GENERAL | of_kinds, f"add {settings - GENERAL - of_kinds} to `uses` of a kind"
+
+
+@pytest.mark.parametrize("name", optimizers.RULES)
+def test_the_text_of_each_setting_names_the_kinds_that_use_it(name: str) -> None:
+    for key in optimizers.RULES[name].uses:
+        text = Training.model_json_schema()["properties"][key].get("description", "")
+        assert re.search(rf"\b{name}\b", text), (
+            f"name {name} in the text of {key} in sim/scenario/sections/training.py, as it uses this setting"
+        )
 
 
 def trajectory(optimizer: Optimizer, start: Tensor, gradients: Tensor, learning_rate: float) -> list[Tensor]:
