@@ -253,13 +253,13 @@ def _items_head(count: int) -> int:
     return 1 if count < 16 else 3 if count <= 0xFFFF else 5
 
 
-def _binary(length: int) -> int:
+def _size_of_binary(length: int) -> int:
     if length <= 0xFF:
         return length + 2
     return length + 3 if length <= 0xFFFF else _countable(length) + 5
 
 
-def _extension(length: int) -> int:
+def _size_of_extension(length: int) -> int:
     if 0xFF < length <= 0xFFFF:
         return length + 4
     if length <= 0xFF:
@@ -267,7 +267,7 @@ def _extension(length: int) -> int:
     return _countable(length) + 6
 
 
-def _int(value: int, _: object = None) -> int:
+def _size_of_int(value: int, _: object = None) -> int:
     if -32 <= value < 128:
         return 1
     bits = value.bit_length() if value >= 0 else (~value).bit_length() + 1
@@ -276,24 +276,24 @@ def _int(value: int, _: object = None) -> int:
     return 2 if bits <= 8 else 3 if bits <= 16 else 5 if bits <= 32 else 9
 
 
-def _str(value: str, _: object = None) -> int:
+def _size_of_str(value: str, _: object = None) -> int:
     length = len(value) if value.isascii() else len(value.encode())
-    return length + 1 if length < 32 else _binary(length)
+    return length + 1 if length < 32 else _size_of_binary(length)
 
 
-def _tuple(value: tuple | list, alterable: list[object]) -> int:
+def _size_of_tuple(value: tuple | list, alterable: list[object]) -> int:
     total = _items_head(len(value))
     for item in value:
         total += _SIZERS[type(item)](item, alterable)
     return total
 
 
-def _list(value: list, alterable: list[object]) -> int:
+def _size_of_list(value: list, alterable: list[object]) -> int:
     alterable.append(value)
-    return _tuple(value, alterable)
+    return _size_of_tuple(value, alterable)
 
 
-def _dict(value: dict, alterable: list[object]) -> int:
+def _size_of_dict(value: dict, alterable: list[object]) -> int:
     alterable.append(value)
     total = _items_head(len(value))
     for key, item in value.items():
@@ -301,15 +301,15 @@ def _dict(value: dict, alterable: list[object]) -> int:
     return total
 
 
-def _scalar(value: np.generic, _: list[object]) -> int:
+def _size_of_scalar(value: np.generic, _: list[object]) -> int:
     return size(value.item())
 
 
-def _handle(value: Any, _: list[object]) -> int:
+def _size_of_handle(value: Any, _: list[object]) -> int:
     return _tensor_size(value.dtype, value.shape)
 
 
-def _tensor(value: Any, alterable: list[object]) -> int:
+def _size_of_tensor(value: Any, alterable: list[object]) -> int:
     alterable.append(value)
     return _tensor_size(value.dtype, value.shape)
 
@@ -326,14 +326,15 @@ def _is_array(cls: type) -> bool:
 @lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
 def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
     numeric = _numeric_dtype(str(dtype))
-    raw = _binary(prod(shape) * numeric.itemsize)
-    return _extension(_items_head(3) + _str(str(numeric)) + _tuple(tuple(shape), []) + raw)
+    raw = _size_of_binary(prod(shape) * numeric.itemsize)
+    head = _items_head(3) + _size_of_str(str(numeric))
+    return _size_of_extension(head + _size_of_tuple(tuple(shape), []) + raw)
 
 
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
     unseen = len(names) < len(fields(cls))  # some fields are not sent: their content is not inspected
-    fixed = _items_head(1 + len(names)) + _str(cls.__name__)
+    fixed = _items_head(1 + len(names)) + _size_of_str(cls.__name__)
     if len(names) < 2:
         values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
     else:
@@ -354,18 +355,18 @@ def _dataclass_sizer(cls: type) -> Sizer:
             raise
         if unseen:
             alterable.append(obj)
-        return _extension(total)
+        return _size_of_extension(total)
 
     return dataclass_size
 
 
 _any_envelope = _dataclass_sizer(Envelope)
-_ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _str(Envelope.__name__)
+_ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _size_of_str(Envelope.__name__)
 
 
 def head_size(sender: str, receiver: str) -> int:
     """Return the bytes of the head of each envelope from `sender` to `receiver`, for `size_behind_head`."""
-    return _ENVELOPE_HEAD + _str(sender) + _str(receiver)
+    return _ENVELOPE_HEAD + _size_of_str(sender) + _size_of_str(receiver)
 
 
 def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object]) -> int:
@@ -377,7 +378,7 @@ def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object
         body = _SIZERS[type(message)](message, alterable)
     except TypeError as error:
         raise TypeError(f"Envelope.message: {error}") from None
-    return _extension(head_bytes + body + 3)
+    return _size_of_extension(head_bytes + body + 3)
 
 
 class _Sizers(dict[type, Sizer]):
@@ -389,9 +390,9 @@ class _Sizers(dict[type, Sizer]):
 
     def _find(self, cls: type) -> Sizer:
         if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
-            return _scalar
+            return _size_of_scalar
         if _is_array(cls):
-            return _tensor if can_be_altered(cls) else _handle
+            return _size_of_tensor if can_be_altered(cls) else _size_of_handle
         if is_dataclass(cls):
             _require_message_type(cls)
             return _dataclass_sizer(cls)
@@ -406,11 +407,11 @@ _SIZERS = _Sizers(
         type(None): lambda _, __: 1,
         bool: lambda _, __: 1,
         float: lambda _, __: 9,
-        int: _int,
-        str: _str,
-        bytes: lambda value, _: _binary(len(value)),
-        tuple: _tuple,
-        list: _list,
-        dict: _dict,
+        int: _size_of_int,
+        str: _size_of_str,
+        bytes: lambda value, _: _size_of_binary(len(value)),
+        tuple: _size_of_tuple,
+        list: _size_of_list,
+        dict: _size_of_dict,
     }
 )

@@ -36,20 +36,20 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copy_of_tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
     copies = tuple([_COPIERS[type(item)](item) for item in value])
     return value if all(map(_is, copies, value)) else copies
 
 
-def _list(value: list[Any]) -> list[Any]:
+def _copy_of_list(value: list[Any]) -> list[Any]:
     return [_COPIERS[type(item)](item) for item in value]
 
 
-def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
+def _copy_of_dict(value: dict[Any, Any]) -> dict[Any, Any]:
     return {_COPIERS[type(key)](key): _COPIERS[type(item)](item) for key, item in value.items()}
 
 
-def _tensor(value: Any) -> Any:
+def _copy_of_tensor(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if hasattr(value, "detach") and hasattr(value, "clone"):  # torch's
@@ -83,10 +83,14 @@ class _Copiers(dict[type, Copier]):
 
     def __missing__(self, cls: type) -> Copier:
         copier = (
-            _tensor if can_be_altered(cls) else _dataclass_copier(cls) if is_dataclass(cls) else _as_it_is
+            _copy_of_tensor
+            if can_be_altered(cls)
+            else _dataclass_copier(cls)
+            if is_dataclass(cls)
+            else _as_it_is
         )
         self[cls] = copier
         return copier
 
 
-_COPIERS = _Copiers({tuple: _tuple, list: _list, dict: _dict})
+_COPIERS = _Copiers({tuple: _copy_of_tuple, list: _copy_of_list, dict: _copy_of_dict})

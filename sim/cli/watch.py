@@ -58,13 +58,13 @@ def bound(folder: Path, port: int) -> socket.socket:
 def server_of(folder: Path) -> uvicorn.Server:
     """Return the web server of the page, its state, and the reports in the folder."""
 
-    def page(request: Request) -> Response:
+    def page(_: Request) -> Response:
         return HTMLResponse(rendered_page("watch.html"))
 
-    def now(request: Request) -> Response:
+    def now(_: Request) -> Response:
         return JSONResponse(state(folder))
 
-    def script(request: Request) -> Response:  # for the reports of sweeps in any folder
+    def script(_: Request) -> Response:  # for the reports of sweeps in any folder
         return Response(get_plotlyjs(), media_type="text/javascript")
 
     routes = [

@@ -7,9 +7,9 @@ from actors.message import Envelope
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from protocols.framework.requirements import ProtocolSettings
+from sim.core.evaluations_by_iteration import EvaluationsByIteration
 from sim.core.hooks import Hook, Hooks
 from sim.core.lives import A, ChurnCounts, ClientLife, Life, ServerLife, least_iterations
-from sim.core.milestones import Milestones
 from sim.core.observer import Observer
 from sim.core.process import run_finished
 from sim.core.rules import RunRules
@@ -74,10 +74,10 @@ class Simulation:
             observe=self._supervised,
         )
         self._by_name: dict[str, Life[Any]] = {}
-        self._milestones = milestones = Milestones(
+        self._by_iteration = by_iteration = EvaluationsByIteration(
             rules, loop, self.clients, events, lambda: self.observer.evaluate()
         )
-        reported = milestones.reported if milestones.may_be_due else None
+        reported = by_iteration.reported if by_iteration.may_be_due else None
         self.observer = self.observed_by(
             rules, loop, network, engine, self.supervisor, self.trace, reported, self._evaluated
         )
@@ -254,7 +254,7 @@ class Simulation:
         now = self.loop.time()
         life.set_down(now)
         if isinstance(life, ClientLife):  # checked after all events of this instant
-            self.loop.call_at_observer(now, self._milestones.check)
+            self.loop.call_at_observer(now, self._by_iteration.check)
             self.loop.call_at_observer(now, self._stop_without_clients)
 
     def _supervised(self, time_s: float, name: str, event: str) -> None:
@@ -314,7 +314,7 @@ class Simulation:
         now = self.loop.time()
         self.trace.lifecycle(now, client.name, "leave")
         client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
-        self.loop.call_at_observer(now, self._milestones.check)
+        self.loop.call_at_observer(now, self._by_iteration.check)
         self.loop.call_at_observer(now, self._stop_without_clients)
 
     async def _leave_gracefully(self, client: ClientLife) -> None:

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +28,7 @@ from sim.results.store.output_dir import forget
 from sim.results.store.run_directory import RunDirectory
 from sim.run.code_warnings import warnings_about_results
 from sim.run.local_baseline import record_ending, train_alone
-from sim.run.options import DEFAULT, RunOptions
+from sim.run.options import RunOptions
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.setup.builder import built
 from sim.run.summary import summarise
@@ -71,6 +71,10 @@ class Machines:
         addresses, secret = addresses_on(self.hosts, assignment.placement), read_token(self.certificates)
         certificates = self.certificates.absolute()
         return replace(assignment, addresses=addresses, secret=secret, certificates=certificates)
+
+
+_READ = ("out", "overwrite", "device", "data_dir", "notice")
+"""Fields of `RunOptions` that live runs use; other fields must have their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +135,10 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
 
 
 def _require_of_live_runs(options: RunOptions) -> None:
-    """Raise UserError for options that only simulations have."""
-    simulated = ("hooks", "on_evaluation", "checkpoint_every_s", "checkpoints_s", "anyway")
-    for name in simulated:
-        if getattr(options, name) != getattr(DEFAULT, name):
-            raise UserError(f"{name} is an option of simulations, not of live runs; remove it")
+    """Raise UserError for options that only simulations have: all except those that `run_live` reads."""
+    for option in fields(options):
+        if option.name not in _READ and getattr(options, option.name) != option.default:
+            raise UserError(f"{option.name} is an option of simulations, not of live runs; remove it")
     if options.device not in ("auto", "cpu"):
         raise UserError(f"--device {options.device}: live runs compute on CPUs; must be auto or cpu")
 

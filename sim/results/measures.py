@@ -15,15 +15,19 @@ _ALL_BUT_QUADRATIC = (*_LABELLED, "language")
 class Measure:
     """A quantity that measures clients' models, for data of these tasks.
 
-    tells_moves: whether catch-up and recovery are defined for it, as shares of its values.
+    tells_moves: whether catch-up and recovery are defined for it, as shares of its values. is_of_one: whether
+    its values are from 0 to 1, as those of a share. undefined_if: property of a client's test samples that
+    leaves it undefined, for a warning.
     """
 
     name: str
     label: str
     higher_is_better: bool
     is_share: bool = False
+    is_of_one: bool = False
     tasks: tuple[str, ...] = _LABELLED
     tells_moves: bool = False
+    undefined_if: str = ""
 
     def text(self, value: float | None) -> str:
         """Format a value."""
@@ -66,12 +70,24 @@ MEASURES = (
     Measure("distance", "distance to the local optimum", higher_is_better=False, tasks=("quadratic",)),
     Measure("loss", "test loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure("objective", "objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
-    Measure("f1", "F1 score", higher_is_better=True),
-    Measure("auc", "area under the ROC curve", higher_is_better=True),
-    Measure("precision", "precision", higher_is_better=True),
-    Measure("recall", "recall", higher_is_better=True),
+    Measure("f1", "F1 score", higher_is_better=True, is_of_one=True),
+    Measure(
+        "auc",
+        "area under the ROC curve",
+        higher_is_better=True,
+        is_of_one=True,
+        undefined_if="are all of one class",
+    ),
+    Measure("precision", "precision", higher_is_better=True, is_of_one=True),
+    Measure("recall", "recall", higher_is_better=True, is_of_one=True),
     Measure("mae", "mean absolute error", higher_is_better=False, tasks=("regression",)),
-    Measure("r2", "coefficient of determination", higher_is_better=True, tasks=("regression",)),
+    Measure(
+        "r2",
+        "coefficient of determination",
+        higher_is_better=True,
+        tasks=("regression",),
+        undefined_if="are fewer than two",
+    ),
     Measure("train_loss", "training loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure(VALIDATION_LOSS, "validation loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
     Measure(

@@ -26,8 +26,8 @@ EVENTS_COLUMNS = (
     (
         "event",
         pa.string(),
-        "for a message `sent`, `delivered`, `lost`, `dropped`, `duplicate`; for a client `join`, `leave`, "
-        "`crash`, `rejoin`, ...; or `checksum`",
+        "for a message `sent`, `delivered`, `lost` or `dropped`; for a client `join`, `leave`, `crash`, "
+        "`rejoin`, ...; or `checksum`",
     ),
     ("actor", pa.string(), "the client, or a message's sender"),
     ("peer", pa.string(), "a message's receiver"),
@@ -36,7 +36,8 @@ EVENTS_COLUMNS = (
     (
         "detail",
         pa.string(),
-        "the cause of a loss, the state with which a client rejoined, or a model's checksum",
+        "the cause of a loss, `duplicate` for a copy that the network sent, the state with which a client "
+        "rejoined, or a model's checksum",
     ),
     ("message", pa.int64(), "the number of the message, constant from its sending to its end"),
 )

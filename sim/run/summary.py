@@ -33,8 +33,6 @@ from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
 _COUNTS_MAX = 100_000  # counts of samples by class and client in a summary
-_UNDEFINED = {"auc": "are all of one class", "r2": "are fewer than two"}
-"""Metrics that some samples leave undefined, with the reason."""
 
 
 def summarise(
@@ -290,8 +288,8 @@ def undefined(simulation: Simulation) -> list[str]:
     The area under the curve needs samples of two classes, and R^2 two samples.
     """
     observer, lines = simulation.observer, []
-    for name, reason in _UNDEFINED.items():
-        if name in observer.evaluated:
+    for name in observer.evaluated:
+        if reason := measure_called(name).undefined_if:
             values = {
                 client: value
                 for client, value in observer.metrics.latest(name).items()

@@ -28,13 +28,10 @@ from sim.studies.index import DONE, INDEX, SweepIndex, Value
 _SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
 _SHARES_OF_A_RUN = ("graph", "population.deepest_dip")
 _OF_ONE = {
-    "f1",
-    "auc",
-    "precision",
-    "recall",
+    *[measure.name for measure in MEASURES if measure.is_of_one],
     "graph.edge_precision",
     "graph.edge_recall",
-}  # shares from 0 to 1, not shown in percent
+}  # from 0 to 1, not shown in percent
 WORST = ".worst_decile"
 """Suffix of a metric's name for the mean of the worst 10 % of clients."""
 COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}

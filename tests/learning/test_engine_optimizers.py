@@ -1,7 +1,8 @@
 """Optimizers on stacked rows against torch.optim, one tensor at a time."""
 
+import re
 from dataclasses import fields
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -56,6 +57,52 @@ def test_each_setting_that_a_kind_uses_is_one_of_the_optimizer() -> None:
     used = {key for rule in optimizers.RULES.values() for key in rule.uses}
     assert used <= {each.name for each in fields(Optimizer)}
     assert used <= Training.model_fields.keys()
+
+
+GENERAL = {"weight_decay", "clip_norm"}
+"""Settings of the optimizer that all kinds use."""
+
+
+class Watched:
+    """An optimizer that records which of its settings are read."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer, self.read = optimizer, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self._optimizer, name)
+
+
+@pytest.mark.parametrize("name", optimizers.RULES)
+def test_each_kind_states_the_settings_that_it_uses(name: str) -> None:
+    """Without a statement, a scenario may state the setting for any kind, where it has no effect."""
+    read: set[str] = set()
+    for optimizer in OPTIMIZERS:
+        if optimizer.kind == name:
+            watched = Watched(optimizer)
+            state = torch.zeros(2, optimizer.rule.slots(watched) * WIDTH) if optimizer.slots else None  # type: ignore[arg-type]
+            rows = [torch.ones(2, WIDTH) for _ in range(2)]
+            done = torch.zeros(2, 1, dtype=torch.float64)
+            optimizer.rule.step(watched, *rows, state, done, torch.ones(2, 1))  # type: ignore[arg-type]
+            read |= watched.read
+    uses = set(optimizers.RULES[name].uses)
+    assert read - GENERAL == uses, f'state uses={tuple(sorted(read - GENERAL))} for the kind "{name}"'
+
+
+def test_each_setting_is_general_or_of_a_kind() -> None:
+    of_kinds = {key for rule in optimizers.RULES.values() for key in rule.uses}
+    settings = {each.name for each in fields(Optimizer) if each.init} - {"kind"}
+    assert settings == GENERAL | of_kinds, f"add {settings - GENERAL - of_kinds} to `uses` of a kind"
+
+
+@pytest.mark.parametrize("name", optimizers.RULES)
+def test_the_text_of_each_setting_names_the_kinds_that_use_it(name: str) -> None:
+    for key in optimizers.RULES[name].uses:
+        text = Training.model_json_schema()["properties"][key].get("description", "")
+        assert re.search(rf"\b{name}\b", text), (
+            f"name {name} in the text of {key} in sim/scenario/sections/training.py, as it uses this setting"
+        )
 
 
 def trajectory(optimizer: Optimizer, start: Tensor, gradients: Tensor, learning_rate: float) -> list[Tensor]:

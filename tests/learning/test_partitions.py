@@ -66,6 +66,25 @@ def test_every_kind_is_covered() -> None:
     require_listed(KINDS, covered, where)
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_states_whether_it_needs_classes(name: str) -> None:
+    """A regression refuses kinds that need classes, and only these."""
+    others = Labels(np.roll(TEN.train, 7).repeat(2)[: len(TEN.train)], np.sort(TEN.test), 10)
+    found = [
+        [make(labels, 4, 3, **options) for labels in (TEN, others)]
+        for make, options in ALL
+        if make is KINDS[name]
+    ]
+    uses_classes = any(
+        one.label_maps is not None or not same(one.train, other.train) or not same(one.test, other.test)
+        for one, other in found
+    )
+    assert PARTITIONS[name].needs_classes == uses_classes, (
+        f"state needs_classes = {uses_classes} in {PARTITIONS[name].__name__}: the same samples are "
+        f"{'not ' * uses_classes}dealt whatever their classes"
+    )
+
+
 @examples(30)
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 2**31))
 def test_samples_dealt_over_and_over_are_enough_for_any_number_of_clients(

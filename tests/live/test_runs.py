@@ -271,6 +271,8 @@ def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
         ({"hooks": [RunHook()]}, "hooks is an option of simulations, not of live runs; remove it"),
         ({"on_evaluation": print}, "on_evaluation is an option of simulations"),
         ({"checkpoints_s": [1.0]}, "checkpoints_s is an option of simulations"),
+        ({"report": False}, "report is an option of simulations"),
+        ({"checkpoint_at_end": False}, "checkpoint_at_end is an option of simulations"),
         ({"device": "cuda"}, "--device cuda: live runs compute on CPUs; must be auto or cpu"),
     ],
 )
@@ -278,3 +280,13 @@ def test_options_of_simulations_are_refused(option: dict[str, Any], message: str
     with pytest.raises(UserError, match=message):
         run_live(load_scenario("gossip"), RunOptions(out=tmp_path, **option), LiveOptions())
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreOptions(RunOptions):
+    label: str = ""
+
+
+def test_a_new_option_is_refused_until_live_runs_use_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^label is an option of simulations"):
+        run_live(load_scenario("gossip"), MoreOptions(out=tmp_path, label="mine"), LiveOptions())

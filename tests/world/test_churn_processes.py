@@ -16,8 +16,8 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.world.churn.processes import (
+    AssignedSessions,
     ChurnProcessKind,
-    Deal,
     DiurnalChurn,
     PoissonChurn,
     SessionsOfAnybody,
@@ -118,7 +118,7 @@ class Given(SessionsOfAnybody):
         return iter(self.given)
 
 
-def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> Deal:
+def deal(sessions: Iterable[Session], pool: Sequence[int], until_s: float) -> AssignedSessions:
     return Given(given=tuple(sessions)).play(0, pool, until_s, Participants(0, ()))
 
 
@@ -170,6 +170,41 @@ def test_endless_sessions_of_a_kind_are_an_error(
     monkeypatch.setattr("sim.world.churn.processes._GENERATED_MAX", 1_000)
     with pytest.raises(UserError, match=r"^churn_process\.3 generates more than 1,000 sessions; must be"):
         kind().play(3, (0, 1), 60.0, Participants(0, ()))
+
+
+class OfOneClient(SessionsOfEach):
+    """The sessions of one client, as (start, end)."""
+
+    given: tuple[Session, ...]
+    interval: ClassVar = None
+
+    def sessions_of_each(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> Iterator[tuple[int, Iterable[Session]]]:
+        yield pool[0], self.given
+
+
+@pytest.mark.parametrize(
+    "sessions",
+    [
+        ((-4.0, -1.0), (1.0, 2.0)),
+        ((-4.0, 1.0),),
+        ((3.0, 4.0), (1.0, 2.0)),
+        ((1.0, 3.0), (2.0, 4.0)),
+        ((1.0, 2.0), (2.0, 3.0)),
+        ((1.0, 1.0),),
+    ],
+)
+def test_a_kind_must_generate_possible_sessions_of_each_client(sessions: tuple[Session, ...]) -> None:
+    """Otherwise events are scheduled before 0, and too many clients count as up at the start."""
+    with pytest.raises(ValueError, match=r"^OfOneClient generated the session from .* s: must be within"):
+        OfOneClient(given=sessions).play(0, (4,), 60.0, Participants(0, ()))
+
+
+@pytest.mark.parametrize("sessions", [((-1.0, 2.0),), ((3.0, 4.0), (1.0, 2.0))])
+def test_a_kind_must_generate_sessions_of_anybody_in_order(sessions: tuple[Session, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^Given generated the session from .* s: must start at"):
+        deal(sessions, (4, 5), 60.0)
 
 
 def test_a_kind_must_state_the_interval_of_its_sessions() -> None:

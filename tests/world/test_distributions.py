@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.kernel.random import RandomStream
+from sim.world.distributions import KINDS
+from tests.lists import require_listed
 from tests.world.quantities import constant, lognormal, normal, pareto, uniform
 
 positive = st.floats(1e-6, 1e6)
@@ -31,7 +33,19 @@ def test_samples_are_functions_of_one_draw():
     assert pareto(0.5, 2).sample(RandomStream(4)) == 0.5 * (1 - RandomStream(4).uniform()) ** -0.5
 
 
-@pytest.mark.parametrize("distribution", [uniform(1, 3), normal(1, 1), lognormal(2, 0.5), pareto(1, 3)])
+ALL = [constant(0.25), uniform(1, 3), normal(1, 1), lognormal(2, 0.5), pareto(1, 3)]
+
+
+def test_every_kind_is_tested():
+    require_listed([kind.__name__ for kind in KINDS], [general(each) for each in ALL], f"ALL in {__file__}")
+
+
+def general(distribution):
+    """The name of the kind of all quantities that this one is."""
+    return next(kind.__name__ for kind in KINDS if isinstance(distribution, kind))
+
+
+@pytest.mark.parametrize("distribution", ALL[1:], ids=general)
 def test_a_sample_takes_one_number(distribution):
     draws, other = RandomStream(4), RandomStream(4)
     distribution.sample(draws)

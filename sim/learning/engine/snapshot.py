@@ -17,7 +17,7 @@ _ALL_EVERY = 8
 """Number of collections per full collection, which takes long; most cycles are short-lived."""
 
 
-class Owner(NamedTuple):
+class VectorId(NamedTuple):
     """Identity of a vector: its width, and the serial of its `Slot` among those of this width."""
 
     width: int
@@ -72,7 +72,7 @@ def stored(engine: Engine) -> dict[int, Stored]:
     }
 
 
-def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callable[[Owner], str]) -> None:
+def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callable[[VectorId], str]) -> None:
     """Raise ReplayError unless each row is held by the same vector as in the run.
 
     name: describes a vector in the message.
@@ -90,7 +90,8 @@ def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callab
             ours, theirs = owners.get(row), expected.get(row)
             if ours != theirs:
                 found, wanted = [
-                    "nothing" if serial is None else name(Owner(width, serial)) for serial in (ours, theirs)
+                    "nothing" if serial is None else name(VectorId(width, serial))
+                    for serial in (ours, theirs)
                 ]
                 where = f"row {row} of the vectors of {width:,} numbers"
                 raise ReplayError(f"{where} holds {found}; in the run it held {wanted}")

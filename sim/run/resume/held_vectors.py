@@ -7,12 +7,12 @@ from typing import Any
 
 from sim.core.simulation import Simulation
 from sim.learning.engine import Vector
-from sim.learning.engine.snapshot import Owner
+from sim.learning.engine.snapshot import VectorId
 
 _DEPTH_MAX = 4  # of nested attributes, keys, and list items
 
 
-def name_of_owner(simulation: Simulation, owner: Owner) -> str:
+def name_of_owner(simulation: Simulation, owner: VectorId) -> str:
     """Return the number of a vector among those of its width, and its attribute: `params of client-3`.
 
     A vector in a message or in a local variable of a method has no attribute.
@@ -26,8 +26,8 @@ def name_of_owner(simulation: Simulation, owner: Owner) -> str:
     return number
 
 
-def _is_made_of(vector: Vector, owner: Owner) -> bool:
-    return any(Owner(slot.pool.width, slot.serial) == owner for slot in vector.terms)
+def _is_made_of(vector: Vector, owner: VectorId) -> bool:
+    return any(VectorId(slot.pool.width, slot.serial) == owner for slot in vector.terms)
 
 
 def _vectors(fields: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Vector]]:

@@ -15,7 +15,7 @@ from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
 from sim.scenario.sections.change import Change
-from sim.world.churn.processes import ChurnProcess, Deal
+from sim.world.churn.processes import AssignedSessions, ChurnProcess
 from sim.world.churn.schedule import (
     ChurnEvent,
     State,
@@ -121,7 +121,7 @@ def churn_schedule(
     return ChurnSchedule(events, absent, turned_away, returns, staying, tuple(notices))
 
 
-def _idle(deals: Sequence[Deal]) -> Iterator[str]:
+def _idle(deals: Sequence[AssignedSessions]) -> Iterator[str]:
     """Return a line for each process without events in the run."""
     for number, found in enumerate(deals):
         if not found.events:
@@ -241,7 +241,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
 
 def _play(
     number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
-) -> Deal:
+) -> AssignedSessions:
     """Return the events that a process generates for its pool of clients."""
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:

@@ -37,7 +37,7 @@ Speedup = Annotated[PositiveFloat, Within(0.001, 1_000_000)]
 
 
 @dataclass(frozen=True)
-class Deal:
+class AssignedSessions:
     """Events of the sessions that were assigned to the clients of a pool.
 
     unused: clients without a session. turned_away: sessions without a client.
@@ -73,8 +73,16 @@ class ChurnProcessKind(Settings):
         """
 
     @abstractmethod
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         """Return the events of the pool's clients before `until_s`, in process `number`. Raises UserError."""
+
+    def _impossible(self, session: Session, must: str) -> ValueError:
+        """Return the error for a session that this kind must not generate."""
+        start_s, end_s = session
+        kind = type(self).__name__
+        return ValueError(f"{kind} generated the session from {start_s:g} s to {end_s:g} s: must {must}")
 
     def _events(self, client: int, session: Session, until_s: float, *, again: bool) -> Iterator[ChurnEvent]:
         """Yield the events of a client's session. A session from 0 on has no join event."""
@@ -96,7 +104,9 @@ class SessionsOfAnybody(ChurnProcessKind):
     ) -> Iterator[Session]:
         """Yield the sessions of process `number` for a pool of `count` clients by start. Raises UserError."""
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         """Assign each session to the client that has been away the longest.
 
         Events at `until_s` or later are omitted, and so are sessions of length 0.
@@ -105,8 +115,11 @@ class SessionsOfAnybody(ChurnProcessKind):
         seen: set[int] = set()
         up: list[tuple[float, int]] = []  # (end, client)
         events: list[ChurnEvent] = []
-        turned_away = 0
+        turned_away, before_s = 0, 0.0
         for start_s, end_s in _limited(number, self.sessions(number, len(pool), until_s, participants)):
+            if not start_s >= before_s:
+                raise self._impossible((start_s, end_s), f"start at {before_s:g} s or later")
+            before_s = start_s
             if start_s >= until_s:
                 break
             if end_s <= start_s:
@@ -120,7 +133,7 @@ class SessionsOfAnybody(ChurnProcessKind):
             events += self._events(client, (start_s, end_s), until_s, again=client in seen)
             seen.add(client)
             heapq.heappush(up, (end_s, client))
-        return Deal(events, [client for client in pool if client not in seen], turned_away)
+        return AssignedSessions(events, [client for client in pool if client not in seen], turned_away)
 
 
 class SessionsOfEach(ChurnProcessKind):
@@ -130,18 +143,30 @@ class SessionsOfEach(ChurnProcessKind):
     def sessions_of_each(
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
     ) -> Iterator[tuple[int, Iterable[Session]]]:
-        """Yield each client of the pool with its sessions in process `number`, in order. Raises UserError."""
+        """Yield each client of the pool with its sessions in process `number`, in order. Raises UserError.
 
-    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        A client with a session from 0 on is up at the start. No session may start before 0.
+        """
+
+    def play(
+        self, number: int, pool: Sequence[int], until_s: float, participants: Participants
+    ) -> AssignedSessions:
         events: list[ChurnEvent] = []
         unused = []
         for client, found in self.sessions_of_each(number, pool, until_s, participants):
-            own = [*takewhile(lambda session: session[0] < until_s, _limited(number, found))]
+            own = [*takewhile(lambda session: not session[0] >= until_s, _limited(number, found))]
+            before_s = -math.inf
             for index, session in enumerate(own):
+                start_s, end_s = session
+                if not (start_s >= 0 and before_s < start_s < end_s):
+                    raise self._impossible(
+                        session, "be within the run, in order, and end later than it starts"
+                    )
+                before_s = end_s
                 events += self._events(client, session, until_s, again=index > 0)
             if not own:
                 unused.append(client)
-        return Deal(sorted(events, key=lambda event: event.time_s), unused)
+        return AssignedSessions(sorted(events, key=lambda event: event.time_s), unused)
 
 
 def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:

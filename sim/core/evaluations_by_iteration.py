@@ -11,11 +11,11 @@ from sim.kernel.clock import VirtualLoop
 from sim.world.churn.schedule import ChurnEvent
 
 
-class Milestones:
+class EvaluationsByIteration:
     """Trigger evaluations every `evaluate_every_iterations`, and stop after the last iteration.
 
     Clients that have finished, because their budget or the rounds of the server are used up, do not delay
-    a milestone. clients: list that the simulation fills. Call `reported` after each iteration if
+    an evaluation. clients: list that the simulation fills. Call `reported` after each iteration if
     `may_be_due` is True.
     """
 
@@ -39,7 +39,7 @@ class Milestones:
         # Iterations of the next evaluation and of the end; 0 for none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
-        self._laggard = 0  # number of the client that last delayed a milestone
+        self._laggard = 0  # number of the client that last delayed an evaluation
 
     @property
     def may_be_due(self) -> bool:
@@ -51,7 +51,7 @@ class Milestones:
             self.check()
 
     def check(self) -> None:
-        """Evaluate or stop after this instant if every client that is up has reached the milestone."""
+        """Evaluate or stop after this instant if every client that is up has done the iterations."""
         loop, limit = self._loop, self._limit
         if self._every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
             least = least_iterations(self._clients) or self._next_evaluation

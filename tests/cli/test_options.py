@@ -1,0 +1,44 @@
+"""Options of commands and of runs have an effect."""
+
+import ast
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from sim.run.options import RunOptions
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_each_option_of_a_run_is_read() -> None:
+    """An option that no code reads has no effect, and no message says so."""
+    read = {
+        node.attr
+        for folder in ("sim/run", "sim/core")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and re.search(r"\boptions$", ast.unparse(node.value))
+    }
+    unread = [each.name for each in fields(RunOptions) if each.name not in read]
+    assert not unread, (
+        f"no code reads {', '.join(unread)} of RunOptions in sim/run/options.py: use them, or remove them"
+    )
+
+
+def test_ruff_finds_an_option_of_a_command_that_is_not_passed_on() -> None:
+    code = '"""A command."""\n\n\ndef run(label: str) -> None:\n    print("run")\n'
+    ruff = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "-"]
+    for name, found in (("sim/cli/commands.py", True), ("sim/run/options.py", False)):
+        result = subprocess.run(
+            [*ruff, f"--stdin-filename={name}"],
+            input=code,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert ("ARG001" in result.stdout) == found, result.stdout + result.stderr
