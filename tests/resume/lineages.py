@@ -18,7 +18,7 @@ from sim.learning.engine.graph.nodes import Slot
 from sim.learning.engine.graph.operations import Operation, Train
 from sim.learning.engine.lineage import ColumnRange, Lineage, Source
 from sim.learning.engine.recorded import Computation, PendingFactor, RecordedEngine, RecordedFactor, owner
-from sim.learning.engine.snapshot import Owner
+from sim.learning.engine.snapshot import VectorId
 from sim.learning.engine.vector_pool import VectorPool
 from sim.run.resume.lineage import Moment, ObserverOfModels, SimulationWithModels
 from sim.run.setup.builder import build
@@ -35,7 +35,7 @@ class KeepingEngine(RecordedEngine):
     """Engine that keeps every vector of a run."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self.kept: dict[Owner, Slot] = {}
+        self.kept: dict[VectorId, Slot] = {}
         self.gradients: dict[int, list[Tensor]] = {}
         """Gradient of each step of a job that was computed when it was submitted, by record."""
         super().__init__(*arguments, **settings)
@@ -54,7 +54,7 @@ class KeepingEngine(RecordedEngine):
         self.kept |= {owner(slot): slot for slot in slots}
         return slots
 
-    def values(self, of: Owner) -> np.ndarray:
+    def values(self, of: VectorId) -> np.ndarray:
         """Numbers of a vector; 0 for the state at which an optimizer starts."""
         slot = self.kept.get(of)
         if slot is None:
@@ -151,7 +151,7 @@ def inherited(engine: KeepingEngine, record: Computation, output: int) -> np.nda
 
 def value(engine: KeepingEngine, factor: RecordedFactor) -> float:
     if isinstance(factor, PendingFactor):
-        return factor.number * float(engine.values(Owner(1, factor.serial))[0])
+        return factor.number * float(engine.values(VectorId(1, factor.serial))[0])
     return factor
 
 

@@ -271,7 +271,7 @@ def test_models_are_sums_in_any_weather(tmp_path: Path) -> None:
     )
     def are_sums(seed: int, loss: float, method: tuple[str, ...], optimizer: str, slow: int) -> None:
         unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
-        device = f'devices.override=[{{ clients = [{slow}], slowdown = 20 }}]'
+        device = f"devices.override=[{{ clients = [{slow}], slowdown = 20 }}]"
         overrides = [f"run.seed={seed}", f"network.loss={loss}", unusual, device, *method, *SGD[optimizer]]
         with kept(tmp_path, LOSSY, *overrides) as simulation:
             assert require_sums(simulation) > 5

@@ -20,7 +20,7 @@ from sim.learning.engine.graph.operations import Mix, Train, Trainable
 from sim.learning.engine.graph.parts import Part, WithPart
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.engine.recorded import Computation, PendingFactor, RecordedFactor, RecordedTerms
-from sim.learning.engine.snapshot import Owner
+from sim.learning.engine.snapshot import VectorId
 
 CLIPPED, OPTIMIZER, UNKNOWN = "clipped pulls", "pulls of another optimizer", "factors that the log lacks"
 
@@ -41,7 +41,7 @@ class Source(NamedTuple):
     the vector that it returned, of which only the job's own part counts.
     """
 
-    owner: Owner
+    owner: VectorId
     record: int | None
     output: int
     columns: ColumnRange
@@ -62,7 +62,7 @@ class Lineage:
     records: Sequence[Computation]
     factors: Mapping[int, float]
     reads: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _open: dict[Owner, _Ranges] = field(default_factory=dict)
+    _open: dict[VectorId, _Ranges] = field(default_factory=dict)
 
     def sources(self, vectors: Sequence[RecordedTerms]) -> Iterator[Source]:
         """Yield the sources of vectors of interest, from the last computation to the first."""
@@ -157,11 +157,13 @@ class Lineage:
             self._add(part, inside._replace(source=inside.source - first), coefficients)
             self._add(whole, _cut(columns, end, whole.width), coefficients)
 
-    def _pass(self, owner: Owner, ranges: _Ranges, factor: float) -> None:
+    def _pass(self, owner: VectorId, ranges: _Ranges, factor: float) -> None:
         for columns, coefficients in ranges.items():
             self._add(owner, columns, coefficients, factor)
 
-    def _add(self, owner: Owner, columns: ColumnRange, coefficients: np.ndarray, factor: float = 1.0) -> None:
+    def _add(
+        self, owner: VectorId, columns: ColumnRange, coefficients: np.ndarray, factor: float = 1.0
+    ) -> None:
         if columns.length <= 0 or not factor:
             return
         ranges = self._open.setdefault(owner, {})

@@ -12,7 +12,7 @@ from sim.learning.engine.graph.nodes import Coefficient, Factor, Slot, Terms
 from sim.learning.engine.graph.operations import Mix, Operation, Train
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.engine.handles import Vector
-from sim.learning.engine.snapshot import Owner
+from sim.learning.engine.snapshot import VectorId
 from sim.learning.engine.vector_pool import VectorPool
 
 
@@ -24,7 +24,7 @@ class PendingFactor(NamedTuple):
 
 
 RecordedFactor = float | PendingFactor
-RecordedTerms = tuple[tuple[Owner, RecordedFactor], ...]
+RecordedTerms = tuple[tuple[VectorId, RecordedFactor], ...]
 """Linear combination: vectors with their factors."""
 
 
@@ -36,8 +36,8 @@ class Computation(NamedTuple):
 
     time_s: float
     operation: Operation
-    inputs: tuple[Owner, ...]
-    outputs: tuple[Owner, ...]
+    inputs: tuple[VectorId, ...]
+    outputs: tuple[VectorId, ...]
     payload: Any
     factors: tuple[RecordedFactor, ...] = ()
     strengths: tuple[RecordedFactor, ...] = ()
@@ -51,7 +51,7 @@ class RecordedEngine(Engine):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.records: list[Computation] = []
-        self.given: dict[Owner, float] = {}
+        self.given: dict[VectorId, float] = {}
         """Vectors with known values, such as initial models, and the times at which they were given."""
         self.now: Callable[[], float] = _start
         """Returns the virtual time in seconds."""
@@ -88,9 +88,9 @@ class RecordedEngine(Engine):
         return slots
 
 
-def owner(slot: Slot) -> Owner:
+def owner(slot: Slot) -> VectorId:
     """Return the identity of a slot, which outlives it."""
-    return Owner(slot.pool.width, slot.serial)
+    return VectorId(slot.pool.width, slot.serial)
 
 
 def recorded_terms(terms: Terms) -> RecordedTerms:
