@@ -115,7 +115,7 @@ def run(
     if scenario.sweep is not None:
         echo(f"{file}: the [sweep] is ignored, and one run starts; coterie sweep runs the sweep", err=True)
     with exit_on_errors(file):
-        tracked = options.trackers(track, tensorboard)
+        tracked = options.trackers(track, tensorboard, trace)
         _require_before_end(scenario, checkpoint_at or ())
     with _workers(on, address) as workers:
         result = run_shown(
@@ -190,7 +190,7 @@ def report(
 ) -> None:
     """Write report.html of a result directory again."""
     with exit_on_errors():
-        tracked = options.trackers(track, tensorboard)
+        tracked = options.trackers(track, tensorboard, trace)
         from sim.results.report.page import write_report
         from sim.results.store.run_directory import load_checked
 

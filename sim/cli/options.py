@@ -80,7 +80,7 @@ Anyway = Annotated[
     bool, Option("--anyway", help="Continue with different code or libraries; the trace may then differ.")
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
-Trace = Annotated[bool, Option("--trace", help="Also write trace.json for ui.perfetto.dev.")]
+Trace = Annotated[bool, Option("--trace", help="Also write trace.pftrace for ui.perfetto.dev.")]
 
 
 class Tracker(StrEnum):
@@ -96,8 +96,10 @@ Track = Annotated[
 TensorBoard = Annotated[bool, Option("--tensorboard", help="The same as --track tensorboard.")]
 
 
-def trackers(track: list[Tracker] | None, tensorboard: bool) -> list[Tracker]:
-    """Return the chosen trackers, without duplicates. Raises UserError if the package of one is missing."""
+def trackers(track: list[Tracker] | None, tensorboard: bool, trace: bool) -> list[Tracker]:
+    """Return the chosen trackers, without duplicates. Raises UserError if an export lacks its package."""
+    if trace:
+        require_packages("trace", "--trace", "perfetto")
     chosen = list(dict.fromkeys([*[Tracker.tensorboard] * tensorboard, *(track or ())]))
     for each in chosen:
         require_packages(each, f"--track {each}", each)

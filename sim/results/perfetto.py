@@ -1,48 +1,64 @@
-"""Trace file of a run for Perfetto (ui.perfetto.dev) or chrome://tracing, made from its results folder.
+"""Trace file of a run for Perfetto (https://ui.perfetto.dev), made from its results folder.
 
-The format is Google's "Trace Event Format": times in microseconds of virtual time. Each actor is a
-process with two tracks: device and messages. An arrow (a flow) connects the sending of each message with its
-delivery. A lost message has a mark with the reason at its sender, at the time of the loss.
+The format is Perfetto's binary one: packets with track events, with times in nanoseconds of virtual time.
+Each actor is a process with two tracks: device and messages. A flow connects the sending of each message with
+its delivery. A lost message has a mark with the reason at its sender, at the time of the loss. Counters show
+the messages in transit and the metric of each client.
 """
 
-import json
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sim.errors import require_packages
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
-TRACE_FILE = "trace.json"
-_DEVICE, _MESSAGES = 0, 1
-_ROWS = 50_000  # rows read at once
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+TRACE_FILE = "trace.pftrace"
+_DEVICE, _MESSAGES, _METRIC, _TRACKS = 1, 2, 3, 4  # of an actor; the last one is their number
+_IN_TRANSIT = 1  # track of the whole run
+_FIRST_ACTOR = 2  # process identifiers: Perfetto has a meaning of its own for 0
 _NAMES = {"busy": "training", "down": "down"}
-_INSTANT_US = 0.001  # duration of marks with arrows: Perfetto's resolution
+_ROWS = 50_000  # rows read at once
+_SEQUENCE = 1  # all packets are in one sequence
+
+
+def require_perfetto() -> None:
+    """Raise UserError without the package that defines the format."""
+    require_packages("trace", "--trace", "perfetto")
 
 
 def write_perfetto(directory: RunDirectory) -> Path:
-    """Write trace.json into a results folder, and return its path. Raises OSError."""
-    with directory.whole(TRACE_FILE) as file, file.open("w", encoding="utf-8") as out:
-        out.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-        for number, event in enumerate(trace_events(directory)):
-            out.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))
-        out.write("\n]}\n")
+    """Write trace.pftrace into a results folder, and return its path. Raises OSError and UserError."""
+    require_perfetto()
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    with directory.whole(TRACE_FILE) as file, file.open("wb") as out:
+        for packet in packets(directory):
+            out.write(Trace(packet=[packet]).SerializeToString())  # a trace is a sequence of such parts
     return file
 
 
-def trace_events(directory: RunDirectory) -> Iterator[dict[str, Any]]:
-    """Yield the events: names, devices, and the entries of the trace in order of time."""
+def packets(directory: RunDirectory) -> Iterator[TracePacket]:
+    """Yield the packets: tracks, devices, metrics, and the entries of the trace in order of time."""
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
     view = RunView(directory)
-    names = _actors(directory, view)
-    process = {name: number for number, name in enumerate(names, start=1)}
-    for name, number in process.items():
-        yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}}
-        for track, what in ((_DEVICE, "device"), (_MESSAGES, "messages")):
-            yield {"ph": "M", "name": "thread_name", "pid": number, "tid": track, "args": {"name": what}}
+    process = {name: number for number, name in enumerate(_actors(directory, view), start=_FIRST_ACTOR)}
+    first = proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+    first.sequence_flags = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    yield first
+    yield from _tracks(process, view)
     yield from _devices(directory, view, process)
+    yield from _metrics(view, process)
+    yield from _in_transit(directory)
     yield from _entries(directory, process)
 
 
@@ -54,53 +70,121 @@ def _actors(directory: RunDirectory, view: RunView) -> list[str]:
     return [*view.clients, *sorted(set(others) - set(view.clients))]
 
 
-def _devices(directory: RunDirectory, view: RunView, process: dict[str, int]) -> Iterator[dict[str, Any]]:
+def track_of(process: int, kind: int) -> int:
+    """Return the identifier of a track of an actor; kind 0 is the actor itself."""
+    return process * _TRACKS + kind
+
+
+def _tracks(process: dict[str, int], view: RunView) -> Iterator[TracePacket]:
+    """Yield the descriptions of all tracks."""
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    def described(uuid: int, name: str, parent: int | None = None) -> Any:
+        packet = proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE)
+        packet.track_descriptor.uuid, packet.track_descriptor.name = uuid, name
+        if parent is not None:
+            packet.track_descriptor.parent_uuid = parent
+        return packet
+
+    in_transit = described(_IN_TRANSIT, "messages in transit")
+    in_transit.track_descriptor.counter.SetInParent()
+    yield in_transit
+    for order, (name, number) in enumerate(process.items()):
+        actor = described(track_of(number, 0), name)
+        actor.track_descriptor.process.pid = number
+        actor.track_descriptor.process.process_name = name
+        actor.track_descriptor.sibling_order_rank = order
+        yield actor
+        for kind, what in ((_DEVICE, "device"), (_MESSAGES, "messages")):
+            yield described(track_of(number, kind), what, track_of(number, 0))
+        if view.measure is not None:
+            metric = described(track_of(number, _METRIC), view.measure[0].name, track_of(number, 0))
+            metric.track_descriptor.counter.SetInParent()
+            yield metric
+
+
+def _event(time_s: float, track: int, kind: str, name: str = "", category: str = "") -> Any:
+    """Return a packet with a track event; kind: SLICE_BEGIN, SLICE_END, INSTANT or COUNTER."""
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    packet = proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE, timestamp=round(time_s * 1e9))
+    packet.track_event.track_uuid = track
+    packet.track_event.type = getattr(proto.TrackEvent, f"TYPE_{kind}")
+    if name:
+        packet.track_event.name = name
+    if category:
+        packet.track_event.categories.append(category)
+    return packet
+
+
+def _devices(directory: RunDirectory, view: RunView, process: dict[str, int]) -> Iterator[TracePacket]:
     """Yield the states of each device; a device that is up and not busy is waiting."""
     frame = directory.scan("intervals").sort("actor", "start").collect()
     for (name,), rows in frame.partition_by("actor", as_dict=True, maintain_order=True).items():
-        track, last_s = {"pid": process[name], "tid": _DEVICE}, 0.0
+        track, last_s = track_of(process[name], _DEVICE), 0.0
         intervals = [*rows.select("start", "end", "state").iter_rows(), (view.end_s, view.end_s, "")]
         for start_s, end_s, state in intervals:
             if start_s > last_s:
-                yield {"ph": "X", "name": "waiting", "cat": "device", **_span(last_s, start_s), **track}
+                yield from _slice(last_s, start_s, track, "waiting")
             if end_s > start_s:
-                yield {"ph": "X", "name": _NAMES[state], "cat": "device", **_span(start_s, end_s), **track}
+                yield from _slice(start_s, end_s, track, _NAMES[state])
             last_s = max(last_s, end_s)
 
 
-def _entries(directory: RunDirectory, process: dict[str, int]) -> Iterator[dict[str, Any]]:
+def _slice(start_s: float, end_s: float, track: int, name: str) -> Iterator[TracePacket]:
+    yield _event(start_s, track, "SLICE_BEGIN", name, "device")
+    yield _event(end_s, track, "SLICE_END")
+
+
+def _metrics(view: RunView, process: dict[str, int]) -> Iterator[TracePacket]:
+    """Yield the values of the run's first metric, as counters."""
+    if view.measure is None:
+        return
+    panel = view.measure[1]
+    for client, name in enumerate(view.clients):
+        for time_s, value in zip(*panel.of(client), strict=True):
+            packet = _event(time_s, track_of(process[name], _METRIC), "COUNTER")
+            packet.track_event.double_counter_value = value
+            yield packet
+
+
+def _in_transit(directory: RunDirectory) -> Iterator[TracePacket]:
+    """Yield the number of messages that were sent and have not arrived, at each change."""
+    change = pl.when(pl.col("event") == "sent").then(1).otherwise(-1)
+    messages = directory.scan("events").filter(pl.col("peer").is_not_null() & pl.col("message").is_not_null())
+    counts = messages.select("time", count=change.cum_sum()).group_by("time", maintain_order=True).last()
+    for time_s, count in counts.collect().iter_rows():
+        packet = _event(time_s, _IN_TRANSIT, "COUNTER")
+        packet.track_event.counter_value = count
+        yield packet
+
+
+def _entries(directory: RunDirectory, process: dict[str, int]) -> Iterator[TracePacket]:
     events = directory.scan("events").filter(pl.col("event") != "checksum")
     for part in events.collect().iter_slices(_ROWS):
         for row in part.iter_rows(named=True):
-            yield from _message(row, process) if row["peer"] is not None else _move(row, process)
+            yield _message(row, process) if row["peer"] is not None else _move(row, process)
 
 
-def _message(row: dict[str, Any], process: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a mark at the sender or receiver, and an end of the arrow between them."""
+def _message(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
+    """Return a mark at the sender or receiver, with an end of the flow between them."""
     arrives, number = row["event"] == "delivered", row["message"]
-    track = {
-        "pid": process[row["peer"] if arrives else row["actor"]],
-        "tid": _MESSAGES,
-        "ts": _us(row["time"]),
-    }
-    details = {"from": row["actor"], "to": row["peer"], "bytes": row["bytes"], "message": number}
+    is_end = row["event"] in ("sent", "delivered")
+    track = track_of(process[row["peer"] if arrives else row["actor"]], _MESSAGES)
+    name = row["type"] if is_end else f"{row['event']}: {row['type']}"
+    packet = _event(row["time"], track, "INSTANT", name, row["event"])
+    for key, value in (("from", row["actor"]), ("to", row["peer"]), ("why", row["detail"])):
+        if value:
+            packet.track_event.debug_annotations.add(name=key, string_value=value)
+    packet.track_event.debug_annotations.add(name="bytes", int_value=row["bytes"])
+    if number is not None and is_end:
+        ends = packet.track_event.terminating_flow_ids if arrives else packet.track_event.flow_ids
+        ends.append(number)
+    return packet
+
+
+def _move(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
+    packet = _event(row["time"], track_of(process[row["actor"]], _DEVICE), "INSTANT", row["event"], "life")
     if row["detail"]:
-        details["why"] = row["detail"]
-    name = row["type"] if row["event"] in ("sent", "delivered") else f"{row['event']}: {row['type']}"
-    yield {"ph": "X", "name": name, "cat": row["event"], "dur": _INSTANT_US, **track, "args": details}
-    if number is not None and row["event"] in ("sent", "delivered"):
-        flow = {"ph": "f", "bp": "e"} if arrives else {"ph": "s"}
-        yield {**flow, "name": "message", "cat": "message", "id": number, **track}
-
-
-def _move(row: dict[str, Any], process: dict[str, int]) -> Iterator[dict[str, Any]]:
-    mark = {"ph": "i", "s": "p", "name": row["event"], "cat": "life", "ts": _us(row["time"])}
-    yield {**mark, "pid": process[row["actor"]], "tid": _DEVICE, "args": {"detail": row["detail"]}}
-
-
-def _span(start_s: float, end_s: float) -> dict[str, float]:
-    return {"ts": _us(start_s), "dur": round(_us(end_s) - _us(start_s), 3)}
-
-
-def _us(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+        packet.track_event.debug_annotations.add(name="detail", string_value=row["detail"])
+    return packet

@@ -29,7 +29,7 @@ def finished(folder: Path, environment: Mapping[str, str], after: str = "", befo
     assert done.returncode == 0, done.stderr
     [directory] = (folder / "runs").iterdir()
     assert load_checked(directory).summary()["finished"] is True
-    assert (directory / "trace.json").is_file()
+    assert (directory / "trace.pftrace").is_file()
     return done.stdout.decode("ascii")
 
 

@@ -187,7 +187,7 @@ def test_a_folder_of_any_name(
     result = invoke("--out", name, "--trace")
     assert result.exit_code == 0, result.output
     [directory] = (tmp_path / name).iterdir()
-    assert (directory / "report.html").is_file() and (directory / "trace.json").is_file()
+    assert (directory / "report.html").is_file() and (directory / "trace.pftrace").is_file()
     report = CliRunner().invoke(app, ["report", str(Path(name) / directory.name)])
     assert report.exit_code == 0, report.output
 

@@ -1,12 +1,13 @@
 """What other tools get of a run: as much as its tables have, in a form that they read."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
@@ -22,21 +23,38 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     result = run(tmp_path_factory.mktemp("exports"), DIGITS, *WORLD)
     assert result.directory is not None
     asked = CliRunner().invoke(app, ["report", str(result.directory), "--trace"])
-    assert (asked.exit_code, asked.stdout.splitlines()[1]) == (0, f"trace: {result.directory / 'trace.json'}")
+    assert (asked.exit_code, asked.stdout.splitlines()[1]) == (
+        0,
+        f"trace: {result.directory / 'trace.pftrace'}",
+    )
     return RunDirectory.load(result.directory)
 
 
 @pytest.fixture(scope="module")
-def trace(directory: RunDirectory) -> list[dict]:
-    return json.loads((directory.path / "trace.json").read_text())["traceEvents"]
+def trace(directory: RunDirectory) -> list[Any]:
+    """Packets of the trace, as Perfetto's own classes read them."""
+    return list(Trace.FromString((directory.path / "trace.pftrace").read_bytes()).packet)
 
 
-def names_of(trace: list[dict]) -> dict[int, str]:
-    return {each["pid"]: each["args"]["name"] for each in trace if each["name"] == "process_name"}
+def tracks(trace: list[Any]) -> dict[int, tuple[str, str]]:
+    """Actor and track, by the track's identifier."""
+    found = [packet.track_descriptor for packet in trace if packet.HasField("track_descriptor")]
+    names = {each.uuid: each.name for each in found}
+    return {each.uuid: (names.get(each.parent_uuid, ""), each.name) for each in found}
 
 
-def test_each_arrow_goes_from_a_sending_to_its_arrival(directory: RunDirectory, trace: list[dict]) -> None:
-    names = names_of(trace)
+def events_of(trace: list[Any], track: str) -> list[tuple[str, int, Any]]:
+    """Actor, nanoseconds and event of all events of tracks of this name, in the order of the file."""
+    names = tracks(trace)
+    found = [packet for packet in trace if packet.HasField("track_event")]
+    return [
+        (names[packet.track_event.track_uuid][0], packet.timestamp, packet.track_event)
+        for packet in found
+        if names[packet.track_event.track_uuid][1] == track
+    ]
+
+
+def test_each_flow_goes_from_a_sending_to_its_arrival(directory: RunDirectory, trace: list[Any]) -> None:
     rows = directory.scan("events").filter(pl.col("peer").is_not_null()).collect()
     sent, delivered = (
         {row["message"]: row for row in rows.filter(pl.col("event") == event).iter_rows(named=True)}
@@ -44,37 +62,59 @@ def test_each_arrow_goes_from_a_sending_to_its_arrival(directory: RunDirectory, 
     )
     assert len(sent) == directory.summary()["messages"]["sent"] == max(sent)
     assert len(delivered) == directory.summary()["messages"]["delivered"] > 100
-    for kind, end, mine in (("s", "actor", sent), ("f", "peer", delivered)):
-        flows = [each for each in trace if each["ph"] == kind]
-        found = {each["id"]: (names[each["pid"]], each["ts"]) for each in flows}
-        assert len(flows) == len(found)
-        assert found == {number: (row[end], pytest.approx(row["time"] * 1e6)) for number, row in mine.items()}
+    marks = events_of(trace, "messages")
+    assert len(marks) == len(rows)
+    for field, end, mine in (("flow_ids", "actor", sent), ("terminating_flow_ids", "peer", delivered)):
+        flows = [(*getattr(event, field), actor, ns) for actor, ns, event in marks if getattr(event, field)]
+        assert len(flows) == len(mine)
+        assert {number: (actor, ns) for number, actor, ns in flows} == {
+            number: (row[end], round(row["time"] * 1e9)) for number, row in mine.items()
+        }
     for number, row in delivered.items():
         same = ("actor", "peer", "type", "bytes")
         assert [row[key] for key in same] == [sent[number][key] for key in same]
         assert row["time"] >= sent[number]["time"]
 
 
-def test_each_end_of_an_arrow_is_bound_to_a_mark(trace: list[dict]) -> None:
-    marks = Counter((each["pid"], each["tid"], each["ts"]) for each in trace if each["ph"] == "X")
-    ends = [(each["pid"], each["tid"], each["ts"]) for each in trace if each["ph"] in "sf"]
-    assert ends and all(marks[end] for end in ends)
+def test_a_mark_says_from_whom_to_whom_how_much_and_why(directory: RunDirectory, trace: list[Any]) -> None:
+    rows = directory.scan("events").filter(pl.col("peer").is_not_null()).collect().iter_rows(named=True)
+    for (_, _, event), row in zip(events_of(trace, "messages"), rows, strict=True):
+        notes = {each.name: each.string_value or each.int_value for each in event.debug_annotations}
+        expected = {"from": row["actor"], "to": row["peer"], "bytes": row["bytes"], "why": row["detail"]}
+        assert notes == {name: value for name, value in expected.items() if value}
 
 
-def test_what_devices_did_fills_their_tracks(directory: RunDirectory, trace: list[dict]) -> None:
-    names, device = names_of(trace), directory.summary()["device_time"]
+def test_what_devices_did_fills_their_tracks(directory: RunDirectory, trace: list[Any]) -> None:
+    device = directory.summary()["device_time"]
     total: Counter[str] = Counter()
-    for number, name in names.items():
-        slices = [each for each in trace if each["ph"] == "X" and (each["pid"], each["tid"]) == (number, 0)]
-        ends = [0.0]
-        for each in slices:
-            assert each["ts"] == pytest.approx(ends[-1]), name
-            ends.append(each["ts"] + each["dur"])
-            total[each["name"]] += each["dur"]
-        assert ends[-1] == pytest.approx(4e6), name
-    assert total["training"] == pytest.approx(device["busy"] * 1e6)
-    assert total["waiting"] == pytest.approx(device["waiting"] * 1e6)
-    assert total["down"] == pytest.approx(device["down"] * 1e6)
+    slices: dict[str, list[tuple[int, Any]]] = {}
+    for actor, ns, event in events_of(trace, "device"):
+        if event.type != TrackEvent.TYPE_INSTANT:
+            slices.setdefault(actor, []).append((ns, event))
+    for actor, ends in slices.items():
+        last_ns = 0
+        for (start_ns, start), (end_ns, end) in zip(ends[::2], ends[1::2], strict=True):
+            assert (start.type, end.type) == (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
+            assert start_ns == last_ns, actor
+            total[start.name] += end_ns - start_ns
+            last_ns = end_ns
+        assert last_ns == 4 * 10**9, actor
+    assert total["training"] == pytest.approx(device["busy"] * 1e9)
+    assert total["waiting"] == pytest.approx(device["waiting"] * 1e9)
+    assert total["down"] == pytest.approx(device["down"] * 1e9)
+
+
+def test_counters_have_the_metric_and_the_messages_in_transit(
+    directory: RunDirectory, trace: list[Any]
+) -> None:
+    accuracy = directory.scan("metrics").filter(pl.col("name") == "accuracy").collect()
+    found = [
+        (actor, ns / 1e9, event.double_counter_value) for actor, ns, event in events_of(trace, "accuracy")
+    ]
+    assert sorted(found) == sorted(accuracy.select("actor", "time", "value").rows())
+    counts = [event.counter_value for _, _, event in events_of(trace, "messages in transit")]
+    assert counts[-1] == directory.summary()["messages"]["in_flight"]
+    assert min(counts) >= 0 and max(counts) > 1
 
 
 def test_in_rounds_all_of_the_waiting_is_for_peers_the_slow_one_first(tmp_path: Path) -> None:

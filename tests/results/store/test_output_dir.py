@@ -91,12 +91,12 @@ def test_folders_of_others_that_are_called_like_ours_stay(base, tmp_path):
         mark.write(f"\n../../../outside.txt\n{tmp_path}/outside.txt\n")
     beside = base / ".notes-2024-11.20261125"
     beside.mkdir()
-    (beside / "trace.json").write_text("mine")
+    (beside / "trace.pftrace").write_text("mine")
     create(base, 2, overwrite=True).finalise(replace=True)
     kept = {str(file.relative_to(base / NAME)) for file in (base / NAME).rglob("*") if file.is_file()}
     assert kept == mine | {"checksums.json", "report.html", "summary.json"}
     assert seed_of(base / NAME) == 2
-    assert (beside / "trace.json").read_text() == (tmp_path / "outside.txt").read_text() == "mine"
+    assert (beside / "trace.pftrace").read_text() == (tmp_path / "outside.txt").read_text() == "mine"
 
 
 def test_many_replace_one_at_once(base):

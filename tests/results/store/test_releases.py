@@ -58,7 +58,7 @@ def test_its_report_is_written(kept: Path) -> None:
     assert result.exit_code == 0, result.output
     page = (kept / "report.html").read_text()
     assert f"<h1>{json.loads((kept / 'summary.json').read_text())['scenario']}</h1>" in page
-    assert (kept / "trace.json").stat().st_size > 1000
+    assert (kept / "trace.pftrace").stat().st_size > 1000
 
 
 def test_releases_are_compared_with_each_other(tmp_path: Path) -> None:
