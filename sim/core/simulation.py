@@ -111,6 +111,7 @@ class Simulation:
         self.observer.servers = [server.name for server in self.servers]
         self.loop.call_soon(self._begin)
         self.observer.evaluate_every(self.loop.time())
+        self.network.follow_schedules()
         for time_s, network in self.networks:
             self.loop.call_at_observer(time_s, self.network.change, network)
         for time_s, settings in self.rules.later_settings:

@@ -1,7 +1,8 @@
-"""Bandwidths of actors in bits per second: constant, drawn for each actor, or measured on phones."""
+"""Bandwidths of actors in bits per second: constant, drawn for each actor, measured, or over time."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 from actors.settings.base import Settings
@@ -11,6 +12,8 @@ from sim.files.data_folder import DataFolder
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
+from sim.world.bandwidth_tables import BandwidthTable, ChangingBandwidth, MahimahiBandwidth
+from sim.world.devices.slowness import Piece
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.participants import Participants
 from sim.world.plugins import QuantityPlugin, numbers_of
@@ -53,12 +56,22 @@ class OwnBandwidth(QuantityPlugin):
 
 
 Way = Literal["uplink", "downlink"]
+Schedule = Callable[[], Iterator[Piece]]
+"""Returns the bandwidths of a link over time: pairs of the end of a period and its bandwidth."""
 
 if TYPE_CHECKING:
-    ClientBandwidth = Distribution | PhoneBandwidth | OwnBandwidth
+    ClientBandwidth = Distribution | PhoneBandwidth | ChangingBandwidth | OwnBandwidth
 else:
     ClientBandwidth = Annotated[
-        distributions("Bandwidth", Bandwidth, Bandwidth, ConstantBandwidth, PhoneBandwidth),
+        distributions(
+            "Bandwidth",
+            Bandwidth,
+            Bandwidth,
+            ConstantBandwidth,
+            PhoneBandwidth,
+            BandwidthTable,
+            MahimahiBandwidth,
+        ),
         PluginPoint(OwnBandwidth),
         constant(BandwidthOrUnlimited),
     ]
@@ -67,7 +80,9 @@ else:
 def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
-    """Return the function from an actor's name to a bandwidth (None: unlimited). Raises UserError."""
+    """Return the function from an actor's name to its first bandwidth (None: unlimited). Raises UserError."""
+    if isinstance(settings, ChangingBandwidth):
+        return lambda name: next(settings.pieces(participants.seed, name))[1]
     if isinstance(settings, Constant):
         return lambda name: settings.value
     if isinstance(settings, Distribution):
@@ -91,6 +106,11 @@ def bandwidth_of_each(
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
     return phone_bps
+
+
+def schedule_of(settings: ClientBandwidth, name: str, seed: int) -> Schedule | None:
+    """Return the bandwidths of an actor over time; None if they do not change."""
+    return partial(settings.pieces, seed, name) if isinstance(settings, ChangingBandwidth) else None
 
 
 def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:

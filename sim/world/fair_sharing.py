@@ -28,7 +28,7 @@ _NEARLY_ONE = 1 - 1e-12  # a sum of rates may differ from a capacity by rounding
 def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -> list[float]:
     """Return the max-min fair rate of each flow, by progressive filling, in the unit of the capacities.
 
-    flows: flows[i] lists the links that flow i passes, each at most once. capacities: positive, maybe
+    flows: flows[i] lists the links that flow i passes, each at most once. capacities: 0 or more, maybe
     infinite. The rate of a flow without a finite link is `math.inf`.
     """
     rates = [math.inf] * len(flows)
@@ -165,7 +165,7 @@ class SharedLinks:
         self.remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
-        """Change the capacity of a link (positive, `math.inf`: unlimited), also for running transfers."""
+        """Change the capacity of a link, also for running transfers. 0: they wait; `math.inf`: unlimited."""
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.find_ceiling()
@@ -261,7 +261,8 @@ class SharedLinks:
             transfer.bits_left = max(0.0, transfer.bits_left - moved_bits)  # rounding may overshoot the end
             transfer.since_s = now_s
         transfer.rate_bps = rate_bps
-        self._loop.schedule(now_s + transfer.bits_left / rate_bps, transfer)
+        if rate_bps:
+            self._loop.schedule(now_s + transfer.bits_left / rate_bps, transfer)
 
 
 def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:

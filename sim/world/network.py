@@ -34,6 +34,7 @@ from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
 from sim.world.connection import Connection, Message, kind_of
+from sim.world.devices.slowness import Piece
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.network_model import NetworkModel
 from sim.world.partitions import ScheduledPartitions
@@ -154,8 +155,28 @@ class SimulatedNetwork(Transport):
             connection.set_model(model.model_of(connection.pair), self._seed)
         for name in {**before.bandwidths, **model.bandwidths}:
             both = model.bandwidths_of(name)
-            if both != before.bandwidths_of(name):
+            if both != before.bandwidths_of(name) or name in before.schedules:
                 self.set_bandwidths(name, *both)
+        self.follow_schedules()
+
+    def follow_schedules(self) -> None:
+        """From now on, change the bandwidths that the model states over time."""
+        for name, both in self._model.schedules.items():
+            for link, schedule in zip(self._links(name, name), both, strict=True):
+                if schedule is not None:
+                    self._follow(self._model, link, schedule())
+
+    def _follow(self, model: NetworkModel, link: Link, pieces: Iterator[Piece]) -> None:
+        """Set the bandwidth of now, and do so again at its end, unless the model has been replaced."""
+        if model is not self._model:
+            return
+        end_s, bps = next(piece for piece in pieces if piece[0] > self._loop.now_s)
+        if bps != link.capacity_bps:
+            self._shared.set_capacity(link, bps)
+        # Without bandwidth, transfers have no timer: the loop must not end before they continue.
+        schedule = self._loop.call_at_observer if bps else self._loop.call_at
+        if end_s < math.inf:
+            schedule(end_s, self._follow, model, link, pieces)
 
     def expect(self, names: Iterable[str]) -> None:
         """Declare all names of the run. Sending to any other name then raises UnknownPeer."""

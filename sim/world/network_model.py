@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from sim.kernel.random import RandomStream, pair_key
+from sim.world.bandwidths import Schedule
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency.nodes import LatencyModel
 from sim.world.loss import NO_LOSS, LossModel
@@ -101,6 +102,8 @@ class NetworkModel:
     classes: the first class that holds a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: uplink and downlink of actors with other values.
+    schedules: uplink and downlink of actors over time, None for those that do not change. `bandwidths` has
+        their first values.
     partitions: times at which some names are cut off from others. Messages that are sent or would arrive
         across a partition are lost.
     backlog: number of messages of one pair that may wait for a transfer. Further messages are dropped.
@@ -113,6 +116,7 @@ class NetworkModel:
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    schedules: Mapping[str, tuple[Schedule | None, Schedule | None]] = field(default_factory=dict)
     partitions: tuple[ScheduledPartition, ...] = ()
     backlog: int = 10_000
     uplink_queue_bytes: int | None = None

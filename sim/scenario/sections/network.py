@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError, Settings, at_least_one, default
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.members import Groups, Members, is_one_client
-from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
+from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each, schedule_of
 from sim.world.latency.kinds import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.loss import NO_LOSS, Loss
@@ -195,6 +195,13 @@ class Network(Settings):
         drawn = participants.names if self.server is None else participants.clients
         drawn_bps = [(name, (uplink_bps(name), downlink_bps(name))) for name in drawn]
         bandwidths = {name: both for name, both in drawn_bps if both != (None, None)}
+        schedules = {
+            name: (
+                schedule_of(self.uplink, name, participants.seed),
+                schedule_of(self.downlink, name, participants.seed),
+            )
+            for name in drawn
+        }
         if self.server is not None:
             servers = (self.server.uplink, self.server.downlink)
             bandwidths |= dict.fromkeys(participants.servers, servers)
@@ -202,6 +209,7 @@ class Network(Settings):
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
             bandwidths=bandwidths,
+            schedules={name: both for name, both in schedules.items() if both != (None, None)},
             partitions=tuple([each for each in partitions if each is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,

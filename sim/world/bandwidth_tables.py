@@ -1,0 +1,126 @@
+"""Bandwidths that change over time, as read from files: tables, and the traces of mahimahi."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from actors.settings.base import Settings, default
+from actors.settings.quantities import Duration, PositiveDuration
+from sim.files.input_file import InputFile
+from sim.files.named_files import BesideFile
+from sim.files.rows import read_rows
+from sim.kernel.random import RandomStream
+from sim.world.devices.slowness import Piece, cycles
+
+PACKET_BITS = 8 * 1500
+"""Size of the packets of a mahimahi trace."""
+_CENTURY_S = 36_500 * 86_400.0
+_MBPS_MAX = 1e9
+_PACKETS_MAX = 10_000_000
+_MS_MAX = 10**12
+
+
+class ChangingBandwidth(Settings):
+    """Bandwidth that follows a file, which is repeated."""
+
+    file: Annotated[BesideFile, Field(min_length=1)]
+    """The path is relative to the current folder, or else to the folder of the scenario."""
+    offset: Literal["random"] | Duration = "random"
+    """Position in the file at which the run starts: drawn for each client, the same for its uplink and its
+    downlink, or the same for all clients."""
+
+    @property
+    @abstractmethod
+    def trace(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Times in seconds from 0 on, one more than bandwidths in bits per second: bandwidths[k] applies from
+        times[k] to times[k + 1]. Raises UserError."""
+
+    def pieces(self, seed: int, name: str) -> Iterator[Piece]:
+        """Yield (end, bandwidth): up to virtual time `end`, an actor has this bandwidth. Raises UserError."""
+        times_s, bps = self.trace
+        offset_s = self.offset
+        if offset_s == "random":
+            offset_s = times_s[-1] * RandomStream(seed, "offset of bandwidths", name).uniform()
+        return cycles(times_s, bps, offset_s % times_s[-1])
+
+    def _source(self) -> InputFile:
+        return InputFile("network bandwidth: file", Path(self.file))
+
+
+class BandwidthTable(ChangingBandwidth):
+    """A table states the bandwidth over time; it is repeated.
+
+    CSV or .parquet file with the columns `time_s`, from 0 on, and `mbit_per_s`, which applies from that time
+    on; 0 is no connection. The last row ends the cycle; its bandwidth is ignored.
+    """
+
+    kind: Literal["table"]
+
+    @cached_property
+    def trace(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        source = self._source()
+        rows = read_rows(source, "time_s", "mbit_per_s")
+        if len(rows) < 2:
+            raise source.refusal("has one row; at least two are needed, as the last row ends the cycle")
+        times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
+        if times_s[0] != 0:
+            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the start of the cycle")
+        for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
+            if time_s <= before_s:
+                raise row.refusal(
+                    f"time_s = {time_s:g}: must be larger than {before_s:g}, the time_s of the previous row"
+                )
+        bps = [1e6 * row.number("mbit_per_s", 0, _MBPS_MAX) for row in rows[:-1]]
+        if not any(bps):
+            raise source.refusal("has no row with mbit_per_s > 0 before the last one")
+        return tuple(times_s), tuple(bps)
+
+
+class MahimahiBandwidth(ChangingBandwidth):
+    """A trace of mahimahi states when a link can deliver packets; it is repeated.
+
+    Each line of the file is a time in milliseconds at which one packet of 1,500 bytes can be delivered. The
+    last line ends the cycle. The bandwidth of a step is the number of packets in it, so that each step
+    delivers exactly the bytes of the trace.
+    """
+
+    kind: Literal["mahimahi"]
+    step: PositiveDuration = default("100 ms")
+    """Length of the periods of constant bandwidth; the last one of a cycle may be shorter."""
+
+    @cached_property
+    def trace(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        source = self._source()
+        lines = source.text().split()
+        if not lines or len(lines) > _PACKETS_MAX:
+            raise source.refusal(f"has {len(lines):,} lines; must have from 1 to {_PACKETS_MAX:,}")
+        times_ms = np.array([_milliseconds(source, number, line) for number, line in enumerate(lines, 1)])
+        if (falls := np.flatnonzero(np.diff(times_ms) < 0)).size:
+            raise source.refusal("must not be smaller than the previous line", f"line {falls[0] + 2}")
+        end_ms = int(times_ms[-1])
+        if end_ms == 0:
+            raise source.refusal("ends at 0 ms; the last line must be larger than 0")
+        step_ms = 1e3 * self.step
+        count = max(1, math.ceil(end_ms / step_ms))
+        # A packet at the end of a step belongs to this step, so that the last packet has one.
+        steps = np.clip(np.ceil(times_ms / step_ms).astype(np.int64) - 1, 0, count - 1)
+        packets = np.bincount(steps, minlength=count)
+        times_s = [number * self.step for number in range(count)] + [end_ms / 1e3]
+        bits = (PACKET_BITS * packets).tolist()
+        bps = [each / (end - start) for each, (start, end) in zip(bits, pairwise(times_s), strict=True)]
+        return tuple(times_s), tuple(bps)
+
+
+def _milliseconds(source: InputFile, number: int, line: str) -> int:
+    if not (line.isascii() and line.isdecimal() and len(line) <= len(str(_MS_MAX))):
+        raise source.refusal(f"{line[:20]!r} must be a whole number of milliseconds", f"line {number}")
+    return int(line)
