@@ -21,11 +21,12 @@ from sim.results.text import inert
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison, without_results
 from sim.studies.index import INDEX
+from sim.studies.latex import latex
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, latex, write_csv
+from sim.studies.tables import caption, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
