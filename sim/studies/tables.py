@@ -334,7 +334,8 @@ def over_clients(comparison: Comparison) -> ShownTable | None:
         )
     if titled(HURT) in heads:
         notes.append("Worse than alone: share of the clients below their own training alone.")
-    notes.append("95 % intervals by bootstrap of whole runs; they are too narrow with few seeds.")
+    if any(len(group.runs) > 1 for group in comparison.groups):
+        notes.append("95 % intervals by bootstrap of whole runs; they are too narrow with few seeds.")
     notes += _of_some(comparison)
     return ShownTable("Over clients and seeds", axes_of(comparison), list(heads), rows, " ".join(notes))
 
