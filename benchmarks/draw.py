@@ -1,7 +1,7 @@
 """Draw two scenarios of digits from a date, for a comparison of methods whose settings were frozen earlier.
 
 `python -m benchmarks.draw 2026-11-27` writes drawn_1.toml and drawn_2.toml to scenarios/studies/fair. They
-compare the methods of tuned.toml with the settings there. The date seeds the generator, so that nobody chooses
+compare the methods of tuned.toml with the settings there. The date seeds the generator, so nobody chooses
 a scenario in which a method does well. The same date gives the same files.
 """
 
@@ -60,7 +60,7 @@ def text_of(date: datetime.date, number: int) -> str:
         "# How do five methods with frozen settings rank in a scenario that was drawn afterwards?",
         "#",
         f"# Scenario {number} of `python -m benchmarks.draw {date.isoformat()}`: the partition, the number",
-        "# of clients, the network, the speeds and the seeds are drawn; the settings are those of tuned.toml.",
+        "# of clients, the network, speeds and seeds are drawn; the settings are those of tuned.toml.",
         "# docs/how-to/fair-comparisons.md shows the figures.",
     )
     return "\n".join([*question, tomli_w.dumps(drawn(date, number))])
