@@ -16,6 +16,7 @@ from sim.studies.cells import Plan, plan
 from sim.studies.comparison import Comparison
 from sim.studies.latex import robust_latex
 from sim.studies.pages import write_comparison
+from sim.studies.pictures import _profile
 from sim.studies.statistics import trimmed_mean
 from sim.studies.study import load_study
 from sim.studies.sweep import SweepResult, run_sweep
@@ -130,6 +131,20 @@ def test_table_page_latex_and_csv_agree(beside_alone: SweepResult, tmp_path: Pat
             mean = "" if row[name] == "" else f"{scale * float(row[name]):.{3 if scale == 1 else 4}g}"
             assert not mean or float(cell.split()[0]) == pytest.approx(float(mean), abs=0.05)
             assert (row[name] == "") == (cell == "\N{EN DASH}")
+
+
+def test_a_profile_has_the_share_of_clients_that_reach_each_result(beside_alone: SweepResult) -> None:
+    comparison = Comparison(load_study([beside_alone.directory]))
+    figure = _profile(comparison)
+    assert figure is not None and _profile(Comparison(comparison.study, metrics=["messages.sent"])) is None
+    drawn = {ax.get_title(): {line.get_label(): line for line in ax.lines} for ax in figure.axes}
+    for group in comparison.groups:
+        line = drawn[f"network.loss = {group.values['network.loss']}"][group.values["method"]]
+        ends = np.concatenate([run.finals("distance") for run in group.runs])
+        expected = [
+            100 * np.mean(ends <= result) for result in line.get_xdata()
+        ]  # smaller distances are better
+        assert line.get_ydata() == pytest.approx(expected)
 
 
 def test_metrics_that_are_not_of_clients_have_none(small: Small, tmp_path: Path) -> None:
