@@ -1,8 +1,8 @@
 """Draw two scenarios of digits from a date, for a comparison of methods whose settings were frozen earlier.
 
 `python -m benchmarks.draw 2026-11-27` writes drawn_1.toml and drawn_2.toml to scenarios/studies/fair. They
-compare the methods of tuned.toml with the settings there. The date seeds the generator, so nobody chooses
-a scenario in which a method does well. The same date gives the same files.
+compare the methods of tuned.toml with the settings there. The date seeds the generator, so that no author
+chooses a scenario in which a method does well. The same date gives the same files.
 """
 
 import argparse
