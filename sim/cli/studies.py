@@ -230,7 +230,8 @@ def _print(comparison: Comparison) -> None:
     *tables, spent = tables_to_show(comparison)
     for each in [*tables, spent] if comparison.unequal("time") else tables:
         print_table([*each.axes, *each.heads], each.rows, len(each.axes))
-    typer.echo(tables[0].note)
+    for note in filter(None, [each.note for each in tables]):
+        typer.echo(note)
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 

@@ -15,6 +15,7 @@ from sim.results.kaplan_meier import Reached, known_until, median_time, restrict
 from sim.results.metrics import Series, time_to_target, value_at
 from sim.studies.cells import axis_value
 from sim.studies.index import Value
+from sim.studies.robust import Robust, robust
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
 from sim.studies.study import (
     COSTS,
@@ -87,7 +88,8 @@ class Line:
     """One metric of one group.
 
     against: the difference from the baseline, None for the baseline itself. p: the p-value of the
-    difference, corrected for the number of comparisons in the table.
+    difference, corrected for the number of comparisons in the table. robust: statistics over the clients of
+    all runs, None if the metric is not measured per client.
     """
 
     group: SeedGroup
@@ -95,6 +97,7 @@ class Line:
     estimate: Estimate
     against: Contrast | None = None
     p: float = math.nan
+    robust: Robust | None = None
 
     @property
     def is_significant(self) -> bool:
@@ -257,7 +260,8 @@ class Comparison:
             for group in self.groups:
                 numbers, other = self.numbers(group, metric), self.baseline_of(group)
                 against = None if other is None else self._contrast(metric, group, other)
-                found.append(Line(group, metric, _within(metric, estimate(list(numbers.values()))), against))
+                mean = _within(metric, estimate(list(numbers.values())))
+                found.append(Line(group, metric, mean, against, robust=robust(self, group, metric)))
         corrected = holm([math.nan if line.against is None else line.against.p for line in found])
         return [replace(line, p=p) for line, p in zip(found, corrected, strict=True)]
 

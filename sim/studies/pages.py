@@ -7,8 +7,9 @@ from markupsafe import Markup
 from sim.errors import UserError
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
+from sim.studies.latex import latex, robust_latex
 from sim.studies.pictures import write_pictures
-from sim.studies.tables import latex, tables_to_show, write_csv
+from sim.studies.tables import tables_to_show, write_csv
 
 PAGE = "comparison.html"
 
@@ -18,11 +19,14 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = write_csv(comparison, folder)
-        (folder / "table.tex").write_text(latex(comparison), encoding="utf-8")
+        tex = {"table.tex": latex(comparison), "robust.tex": robust_latex(comparison)}
+        tex = {name: content for name, content in tex.items() if content}
+        for name, content in tex.items():
+            (folder / name).write_text(content, encoding="utf-8")
         titles = write_pictures(comparison, folder)
         path = folder / PAGE
-        names = [file.name for file in files] + ["table.tex"]
-        path.write_text(_page(comparison, folder, titles, names), encoding="utf-8")
+        names = [file.name for file in files]
+        path.write_text(_page(comparison, folder, titles, [*names, *tex]), encoding="utf-8")
         return path
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error

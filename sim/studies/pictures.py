@@ -20,7 +20,7 @@ from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
 from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, at_times, bounds_of
+from sim.studies.study import CATCH_UP, at_times, bounds_of, higher_is_better
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import name_of, scale_of, titled, unit_of
 
@@ -66,6 +66,7 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
         if comparison.by is not None:
             title = f"{name_of(metric)} at the end by {comparison.study.label(comparison.by)}"
             drawn[f"by-{file}"] = (title, partial(_by_axis, comparison, metric))
+    drawn["profile"] = ("share of clients of all runs that reach a result", partial(_profile, comparison))
     drawn["target"] = ("costs of reaching the target", partial(_to_target, comparison))
     drawn["catching-up"] = ("share of newcomers that have not caught up", partial(_catching_up, comparison))
     titles = {}
@@ -331,6 +332,32 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     y = "newcomers below 90 % of other clients' accuracy [%]"
     names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}"
     return _panelled(comparison, curves, times, names, (0, 100), steps=True)
+
+
+def _profile(comparison: Comparison) -> Figure | None:
+    """Draw the share of the clients of a group's runs that are at least as good as each result."""
+    measure, known = comparison.study.measure, {}
+    for group in comparison.groups:
+        ends = [run.finals(measure) for run in group.runs]
+        known[id(group)] = [each for each in ends if each is not None and not np.isnan(each).all()]
+    every = [each for ends in known.values() for each in ends]
+    if not every or measure not in comparison.metrics:
+        return None
+    results = np.linspace(min(map(np.nanmin, every)), max(map(np.nanmax, every)), 201)
+    sign = 1 if higher_is_better(measure) else -1
+    rows = {
+        group: np.array([_share_reaching(sign * each, sign * results) for each in ends])
+        for group, ends in known.items()
+        if ends
+    }
+    curves = {group: curve(shares) for group, shares in rows.items()}
+    direction = "at least" if sign > 0 else "at most"
+    names = titled(measure), f"clients with {direction} this result [%]", _seeds(comparison, measure)
+    return _panelled(comparison, curves, scale_of(measure) * results, names, (0, 100))
+
+
+def _share_reaching(ends: NDArray, results: NDArray) -> NDArray:
+    return 100 * (ends[~np.isnan(ends), None] >= results).mean(axis=0)
 
 
 def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Means and differences over seeds, with intervals by Student's t for few seeds."""
+"""Means, differences and trimmed means over seeds, with intervals by Student's t and by bootstrap."""
 
 import math
 import warnings
@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sim.results.kaplan_meier import Reached
 
 LEVEL = 0.95
+RESAMPLES = 2_000
+"""Number of resamples of a bootstrap, drawn with the same seed each time."""
+_VALUES_MAX = 1_000_000  # values of resamples in memory at a time
 
 
 class Estimate(NamedTuple):
@@ -68,6 +71,40 @@ def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) ->
     test = ttest_ind(a, b, equal_var=False)
     low, high = test.confidence_interval(LEVEL)
     return Contrast(Estimate(mean, float(low), float(high), count), float(test.pvalue), False)
+
+
+def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
+    """Return the mean over clients of all runs, without the lowest and the highest `share` of the values.
+
+    The interval is that of a bootstrap that resamples whole runs, since clients of a run depend on each
+    other. NaN values are ignored, and so are runs without others.
+    """
+    known = [run[~np.isnan(run)] for run in runs]
+    known = [run for run in known if run.size]
+    if not known:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    values = np.concatenate(known)
+    order = np.argsort(values, kind="stable")
+    of_run = np.repeat(np.arange(len(known)), [run.size for run in known])[order]
+    whole = np.ones((1, len(known)), dtype=np.int64)
+    (mean,) = _trimmed(values[order], whole[:, of_run], share)
+    if len(known) == 1:
+        return Estimate(float(mean), math.nan, math.nan, 1)
+    drawn = np.random.default_rng(0).multinomial(len(known), whole[0] / len(known), size=RESAMPLES)
+    counts, place = np.unique(drawn, axis=0, return_inverse=True)  # few seeds have few different resamples
+    parts = np.array_split(counts, math.ceil(counts.shape[0] * values.size / _VALUES_MAX))
+    means = np.concatenate([_trimmed(values[order], part[:, of_run], share) for part in parts])
+    low, high = np.quantile(means[place.ravel()], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    return Estimate(float(mean), float(low), float(high), len(known))
+
+
+def _trimmed(ordered: NDArray[np.float64], counts: NDArray[np.int64], share: float) -> NDArray[np.float64]:
+    """Return trimmed means [R] of resamples with each value of `ordered` [V] `counts` [R, V] times."""
+    ends = counts.cumsum(axis=1)
+    cut = (share * ends[:, -1:]).astype(np.int64)
+    limits = cut, ends[:, -1:] - cut
+    kept = np.clip(ends, *limits) - np.clip(ends - counts, *limits)
+    return (kept * ordered).sum(axis=1) / kept.sum(axis=1)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -26,7 +26,9 @@ from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 
 _SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
-_SHARES_OF_A_RUN = ("graph", "population.deepest_dip")
+IMPROVEMENT, HURT = "improvement", "hurt"
+"""Shares of clients that are better than in the baseline's runs, and worse than alone."""
+_SHARES_OF_A_RUN = ("graph", "population.deepest_dip", IMPROVEMENT, HURT)
 _OF_ONE = {
     *[measure.name for measure in MEASURES if measure.is_of_one],
     "graph.edge_precision",
@@ -120,6 +122,13 @@ class StudiedRun:
                 return float(found["mean"])
         series = self.curve(metric)
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
+
+    def finals(self, metric: str) -> NDArray[np.float64] | None:
+        """Return a metric of each client that counts at the end, NaN if unknown; None if not of clients."""
+        panel = self._panel(metric)
+        if panel is None:
+            return None
+        return panel.values[-1] if panel.times[-1] >= self.end_s else np.full_like(panel.values[-1], math.nan)
 
     def cost(self, kind: str) -> Series | None:
         """Return one of `COSTS` over time, summed over clients; None if not recorded."""

@@ -11,8 +11,19 @@ import polars as pl
 from sim.results import text
 from sim.results.measures import MEASURES
 from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
+from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
-from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, bounds_of, higher_is_better, is_share
+from sim.studies.study import (
+    CATCH_UP,
+    HURT,
+    IMPROVEMENT,
+    RECOVERY,
+    WAITS,
+    WORST,
+    bounds_of,
+    higher_is_better,
+    is_share,
+)
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _SECONDS = ("seconds", "_s", *WAITS)
@@ -21,7 +32,11 @@ _NAMES = {
     CATCH_UP: "catch-up of newcomers",
     RECOVERY: "recovery from departures",
     "population.deepest_dip": "deepest dip",
+    IMPROVEMENT: "better than baseline",
+    HURT: "worse than alone",
 }
+_UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
+_NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
 
 def name_of(metric: str) -> str:
@@ -141,7 +156,8 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
     if line.metric in WAITS:
         until_s = comparison.until_s(line.metric, line.group)
         difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
-    found = Estimate(math.nan, math.nan, math.nan, 0) if against is None else against.difference
+    found = _UNKNOWN if against is None else against.difference
+    middle, improvement, hurt = line.robust or _NO_ROBUST
     return {
         **line.group.texts,
         "metric": line.metric,
@@ -154,6 +170,9 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         "p_holm": line.p,
         "until_seconds": until_s,
         "difference_until_seconds": None if against is None else difference_until_s,
+        **_ends(middle, "iqm"),
+        **_ends(improvement, IMPROVEMENT),
+        **_ends(hurt, HURT),
         "excluded": " ".join(map(str, line.group.excluded)) or None,
     }
 
@@ -193,40 +212,6 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
     return rows
 
 
-# --- LaTeX --------------------------------------------------------------------------------------------------
-
-
-def latex(comparison: Comparison) -> str:
-    """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
-    axes = _axes(comparison)
-    heads = [*axes, *[_head(comparison, metric) for metric in comparison.metrics]]
-    heads += [f"{kind} to {_target_text(comparison)}" for kind in comparison.kinds]
-    rows = []
-    for group in comparison.groups:
-        cells = [_escaped(value) for value in group.texts.values()]
-        for metric in comparison.metrics:
-            line = comparison.line(group, metric)
-            cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
-        for target in comparison.targets_of(group):
-            reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
-            cells.append(_mathematics(taken(target)) + reached)
-        rows.append(" & ".join(cells) + r" \\")
-    alignment = "l" * len(axes) + "r" * (len(heads) - len(axes))
-    return "\n".join(
-        [
-            f"% {caption(comparison)}",
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\toprule",
-            " & ".join(map(_escaped, heads)) + r" \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
 def caption(comparison: Comparison) -> str:
     """Return the caption of the tables, with the statistics used."""
     seeds = sorted({len(group.runs) for group in comparison.groups})
@@ -238,11 +223,7 @@ def caption(comparison: Comparison) -> str:
             f"* marks a difference from the baseline ({comparison.baseline_text}) with p < .05, tested by "
             f"seed and corrected for {number} comparisons (Holm)."
         )
-    if comparison.study.clients:
-        parts.append(
-            f"Metrics of clients cover only clients {comparison.study.clients}; graphs, catch-up, recovery "
-            "and used resources cover all clients."
-        )
+    parts += _of_some(comparison)
     if any(group.excluded for group in comparison.groups):
         parts.append(
             "Clients excluded by a case count neither in its rows nor, for differences, in its baseline; "
@@ -259,28 +240,22 @@ def caption(comparison: Comparison) -> str:
     return " ".join(parts)
 
 
-def _target_text(comparison: Comparison) -> str:
+def _of_some(comparison: Comparison) -> list[str]:
+    """Return a sentence about the clients that count, if not all do."""
+    only = comparison.study.clients
+    if not only:
+        return []
+    return [
+        f"Metrics of clients cover only clients {only}; graphs, catch-up, recovery and used resources cover "
+        "all clients."
+    ]
+
+
+def target_text(comparison: Comparison) -> str:
     assert comparison.target is not None
     metric = comparison.study.measure
     sign = "" if higher_is_better(metric) else "at most "
     return f"{sign}{figure(comparison.target, metric)}{' %' if is_share(metric) else ''}"
-
-
-_MATHEMATICS: dict[str, str | int | None] = {
-    "\N{NO-BREAK SPACE}": "~",
-    "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
-}
-_MATHEMATICS |= {text.NOTHING: "--", PLUS_MINUS: r"$\pm$"}
-_SPECIAL: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
-_SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-
-
-def _mathematics(shown: str, mark: str = "") -> str:
-    return shown.translate(str.maketrans(_MATHEMATICS)) + (f"${mark}$" if mark else "")
-
-
-def _escaped(words: str) -> str:
-    return words.translate(str.maketrans(_SPECIAL))
 
 
 # --- for the page and the terminal --------------------------------------------------------------------------
@@ -297,11 +272,11 @@ class ShownTable(NamedTuple):
 
 
 def tables_to_show(comparison: Comparison) -> list[ShownTable]:
-    """Return the tables: final metrics, costs of the target if there is one, and resources per client."""
+    """Return the tables: final metrics, statistics over clients, costs of a target, resources per client."""
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds", *(["tuned"] if comparison.any_tuned else [])]
     for metric in comparison.metrics:
-        heads += [_head(comparison, metric), *(["difference"] if has_baseline else [])]
+        heads += [head_of(comparison, metric), *(["difference"] if has_baseline else [])]
 
     def at_the_end(group: SeedGroup) -> list[str]:
         cells = [str(len(group.runs)), *([group.tuned] if comparison.any_tuned else [])]
@@ -322,9 +297,10 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         title: str, heads: list[str], cells: Callable[[SeedGroup], list[str]], note: str = ""
     ) -> ShownTable:
         rows = [[*group.texts.values(), *cells(group)] for group in comparison.groups]
-        return ShownTable(title, _axes(comparison), heads, rows, note)
+        return ShownTable(title, axes_of(comparison), heads, rows, note)
 
-    tables = [table("At the end", heads, at_the_end, caption(comparison))]
+    robust = over_clients(comparison)
+    tables = [table("At the end", heads, at_the_end, caption(comparison)), *([robust] if robust else [])]
     if comparison.targets:
         takes = ["reached by", *comparison.kinds, "median seconds"]
         tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
@@ -332,13 +308,45 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
-def _head(comparison: Comparison, metric: str) -> str:
+def over_clients(comparison: Comparison) -> ShownTable | None:
+    """Return the table of interquartile means, improvement and harm; None if no metric is of clients."""
+    columns: list[tuple[str, list[str]]] = []
+    for metric in comparison.metrics:
+        found = [comparison.line(group, metric).robust or _NO_ROBUST for group in comparison.groups]
+        names = (f"{head_of(comparison, metric)}, IQM", titled(IMPROVEMENT), titled(HURT))
+        for name, like, column in zip(
+            names, (metric, IMPROVEMENT, HURT), zip(*found, strict=True), strict=True
+        ):
+            if any(each.runs for each in column):
+                columns.append((name, [interval(each, like) for each in column]))
+    if not columns:
+        return None
+    heads, cells = zip(*columns, strict=True)
+    rows = [
+        [*group.texts.values(), *row]
+        for group, row in zip(comparison.groups, zip(*cells, strict=True), strict=True)
+    ]
+    notes = ["IQM: interquartile mean, the mean of the middle half of the results of all clients and seeds."]
+    if titled(IMPROVEMENT) in heads:
+        notes.append(
+            f"Better than baseline ({comparison.baseline_text}): share of the clients with a better result "
+            "than with the same seed there; a tie counts half."
+        )
+    if titled(HURT) in heads:
+        notes.append("Worse than alone: share of the clients below their own training alone.")
+    if any(len(group.runs) > 1 for group in comparison.groups):
+        notes.append("95 % intervals by bootstrap of whole runs; they are too narrow with few seeds.")
+    notes += _of_some(comparison)
+    return ShownTable("Over clients and seeds", axes_of(comparison), list(heads), rows, " ".join(notes))
+
+
+def head_of(comparison: Comparison, metric: str) -> str:
     """Return the column head of a metric: name, unit, and the clients that count if not all do."""
     only = comparison.study.clients if comparison.study.is_of_clients(metric) else ""
     return f"{titled(metric)}{only and f', clients {only}'}"
 
 
-def _axes(comparison: Comparison) -> list[str]:
+def axes_of(comparison: Comparison) -> list[str]:
     return [comparison.study.label(axis) for axis in comparison.study.axes]
 
 

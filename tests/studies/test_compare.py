@@ -21,11 +21,12 @@ from sim.results.text import inert
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison, without_results
 from sim.studies.index import INDEX
+from sim.studies.latex import latex
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, latex, write_csv
+from sim.studies.tables import caption, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -345,12 +346,12 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     pictures = {
         f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")
     }
-    for picture in (*pictures, "target"):
+    for picture in (*pictures, "target", "profile"):
         assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / f"{picture}.svg").read_text()
     assert {"table.csv", "target.csv", "curves.csv", "runs.csv", "table.tex"} <= names
     page = (tmp_path / "comparison.html").read_text()
-    assert page.count("<figure>") == len(pictures) + 1 and "Which of two methods?" in page
+    assert page.count("<figure>") == len(pictures) + 2 and "Which of two methods?" in page
     curves = (tmp_path / "curves-distance.svg").read_text()
     for words in (
         "virtual time [s]",

@@ -66,7 +66,7 @@ def require_open_everywhere(results: Path) -> None:
     ):
         result = coterie(*words)
         assert result.exit_code == 0, (words[0], result.output, result.exception)
-    compared, _ = tables_to_show(Comparison(load_study([results, other])))
+    compared, *_ = tables_to_show(Comparison(load_study([results, other])))
     assert len(compared.rows) == 2
     assert states_in(results.parent) == ["finished"] * 3
     assert all(entry["bad"] == [] for entry in state(results.parent)["ended"])

@@ -1,0 +1,77 @@
+"""Tables of a comparison in LaTeX."""
+
+from collections.abc import Sequence
+
+from sim.results import text
+from sim.studies.comparison import Comparison
+from sim.studies.tables import (
+    PLUS_MINUS,
+    axes_of,
+    caption,
+    head_of,
+    interval,
+    over_clients,
+    taken,
+    target_text,
+)
+
+_MATHEMATICS: dict[str, str | int | None] = {
+    "\N{NO-BREAK SPACE}": "~",
+    "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
+}
+_MATHEMATICS |= {text.NOTHING: "--", PLUS_MINUS: r"$\pm$"}
+_SPECIAL: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
+_SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _mathematics(shown: str, mark: str = "") -> str:
+    return shown.translate(str.maketrans(_MATHEMATICS)) + (f"${mark}$" if mark else "")
+
+
+def _escaped(words: str) -> str:
+    return words.translate(str.maketrans(_SPECIAL))
+
+
+def latex(comparison: Comparison) -> str:
+    """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
+    axes = axes_of(comparison)
+    heads = [*axes, *[head_of(comparison, metric) for metric in comparison.metrics]]
+    heads += [f"{kind} to {target_text(comparison)}" for kind in comparison.kinds]
+    rows = []
+    for group in comparison.groups:
+        cells = [_escaped(value) for value in group.texts.values()]
+        for metric in comparison.metrics:
+            line = comparison.line(group, metric)
+            cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
+        for target in comparison.targets_of(group):
+            reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
+            cells.append(_mathematics(taken(target)) + reached)
+        rows.append(cells)
+    return _tabular(caption(comparison), heads, len(axes), rows)
+
+
+def robust_latex(comparison: Comparison) -> str:
+    """Return the table of `over_clients` in LaTeX; empty if no metric is measured per client."""
+    shown = over_clients(comparison)
+    if shown is None:
+        return ""
+    words = len(shown.axes)
+    rows = [[*map(_escaped, row[:words]), *map(_mathematics, row[words:])] for row in shown.rows]
+    return _tabular(shown.note, [*shown.axes, *shown.heads], words, rows)
+
+
+def _tabular(note: str, heads: Sequence[str], words: int, rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in LaTeX; the first `words` columns contain words, the others numbers."""
+    return "\n".join(
+        [
+            f"% {note}",
+            rf"\begin{{tabular}}{{{'l' * words + 'r' * (len(heads) - words)}}}",
+            r"\toprule",
+            " & ".join(map(_escaped, heads)) + r" \\",
+            r"\midrule",
+            *[" & ".join(row) + r" \\" for row in rows],
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
