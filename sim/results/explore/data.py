@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from actors.settings.units import DURATION
 from sim.results.explore.clock import Clock
 from sim.results.explore.columns import Column, real, whole
-from sim.results.explore.messages import MOST_MESSAGES, Messages, messages_of
+from sim.results.explore.messages import Messages, messages_of
 from sim.results.explore.places import places
 from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, states_of
 from sim.results.report.graph import true_groups
@@ -208,20 +208,15 @@ def _messages(messages: Messages | None, view: RunView, clock: Clock, at_s: floa
     if messages is None:
         note = "This run kept no messages (run.keep_messages)."
         return {"messages": None, "notes": [note]}, {}
-    first, end = messages.window(at_s)
-    columns, texts = messages.columns(clock, first, end)
+    rows, from_s, to_s = messages.window(at_s, view.end_s)
+    columns, texts = messages.columns(clock, rows)
     count = len(messages.table)
-    facts: dict[str, Any] = texts | {"count": count, "from": 0.0, "to": view.end_s, "bins": 0}
-    if end - first == count:
+    facts: dict[str, Any] = texts | {"count": count, "from": from_s, "to": to_s, "bins": 0}
+    if len(rows) == count:
         return {"messages": facts}, columns
-    sent = messages.table["sent"]
     bins, facts["bins"] = messages.bins(view.end_s)
-    # Of a window's messages, those that began before it are missing: it starts when they have ended.
-    before = messages.table["end"].slice(max(0, first - MOST_MESSAGES // 10), min(first, MOST_MESSAGES // 10))
-    facts["from"] = 0.0 if first == 0 else float(max(sent[first], before.quantile(0.99) or 0.0))
-    facts["to"] = view.end_s if end == count else float(sent[end])
     note = (
-        f"This page has {end - first:,} of {count:,} messages in full, around the time of --at; outside of "
+        f"This page has {len(rows):,} of {count:,} messages in full, around the time of --at; outside of "
         "them, it has their numbers."
     )
     return {"messages": facts, "notes": [note]}, columns | bins

@@ -43,16 +43,24 @@ class Messages:
         largest = max(means.values(), default=0.0)
         return [means[kind] >= _MODEL_SHARE * largest for kind in self.types]
 
-    def window(self, at_s: float, most: int = MOST_MESSAGES) -> tuple[int, int]:
-        """Return the first and the end position of at most `most` messages around a time."""
-        count = len(self.table)
-        middle = int(self.table["sent"].search_sorted(at_s))
-        first = min(max(0, middle - most // 2), max(0, count - most))
-        return first, min(count, first + most)
+    def window(self, at_s: float, end_s: float) -> tuple[pl.DataFrame, float, float]:
+        """Return about MOST_MESSAGES messages around a time, and the times between which they are all known.
 
-    def columns(self, clock: Clock, first: int, end: int) -> tuple[dict[str, Column], dict[str, Any]]:
-        """Return the messages from `first` to before `end` as columns, and the texts that these number."""
-        rows = self.table.slice(first, end - first)
+        end_s: end of the run.
+        """
+        table, count = self.table, len(self.table)
+        if count <= MOST_MESSAGES:
+            return table, 0.0, end_s
+        middle = int(table["sent"].search_sorted(at_s))
+        first = min(max(0, middle - MOST_MESSAGES // 2), count - MOST_MESSAGES)
+        end = first + MOST_MESSAGES
+        from_s = float(table["sent"][first]) if first else 0.0
+        earlier = table.head(first).filter(pl.col("end") > from_s)  # on their way when the window starts
+        rows = pl.concat([earlier, table.slice(first, end - first)])
+        return rows, from_s, end_s if end == count else float(table["sent"][end])
+
+    def columns(self, clock: Clock, rows: pl.DataFrame) -> tuple[dict[str, Column], dict[str, Any]]:
+        """Return rows of the table as columns, and the texts that these number."""
         sent = clock.ticks(rows["sent"])
         fates = rows.select(pl.concat_str("fate", "why", separator="\n"))["fate"]
         known = fates.unique().sort().to_list()

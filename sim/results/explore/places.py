@@ -39,8 +39,9 @@ def _grouped(groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     found = np.zeros((sum(map(len, groups)), 2))
     radius = min(0.36, 0.72 * math.sin(math.pi / len(groups)))
     for members, centre in zip(groups, (1 - radius) * _circle(len(groups)), strict=True):
-        shape = _circle(len(members)) if len(members) <= _CIRCLE_MOST else _disc(len(members))
-        found[list(members)] = centre + radius * 0.7 * (shape if len(members) > 1 else 0)
+        is_small = len(members) <= _CIRCLE_MOST
+        shape = 0.7 * _circle(len(members)) if is_small else _disc(len(members))
+        found[list(members)] = centre + radius * (shape if len(members) > 1 else 0)
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from sim.errors import UserError
 from sim.results.explore.data import Sources
 from sim.results.explore.page import write_page
+from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.resume.lineage import lineage_of
@@ -58,10 +59,16 @@ def _sources(
             f"The sources of the models of {len(view.clients):,} clients are too many for this page; "
             "coterie explain --made-of prints those of one client."
         )
+    if not (directory.path / READS).is_file():
+        return (
+            f"The sources of the models are unknown: this run has no {READS}, as live runs and runs of the "
+            "first versions of coterie, and cannot be replayed."
+        )
     try:
         lineage = lineage_of(directory.path, windows=_WINDOWS, data_dir=data_dir, code=code, notice=notice)
     except UserError as error:
-        return f"The sources of the models are unknown: {error}"
+        where = f"{directory.path}"  # a page that is passed on does not name folders of this machine
+        return f"The sources of the models are unknown: {str(error).replace(where, 'the run')}"
     counts: Counter[str] = Counter()
     for (reason, _), count in lineage.reads.items():
         counts[reason] += count

@@ -34,6 +34,9 @@ const needs = {
   weights: () => run.first_weight !== null,
   sources: () => run.sources !== null,
   no_sources: () => run.sources === null,
+  clusters: () => run.clusters !== null,
+  cuts: () => run.cuts.length > 0,
+  moves: () => run.marks.length > 0,
 };
 
 function from_address() {
@@ -47,7 +50,9 @@ function clipped(at) { return Math.min(Math.max(at, 0), run.end); }
 
 function to_address() {
   const who = run.is_client(actor) ? actor : encodeURIComponent(run.names[actor]);
-  history.replaceState(null, "", `#t=${Number(time.toFixed(4))}&c=${who}`);
+  try {
+    history.replaceState(null, "", `#t=${Number(time.toFixed(4))}&c=${who}`);
+  } catch { /* a frame without an origin has no address to change */ }
 }
 
 function select(chosen) {
@@ -82,7 +87,8 @@ function show() {
 
 function show_overview() {
   const counts = overview(run, time), near = happenings(run, time - run.end / 200, time + run.end / 200);
-  const parts = counts.map((count, state) => [count, run.states[state]]).filter(([count]) => count).map(part => part.join(" "));
+  const words = ["waiting", "training", "down", "finished"];
+  const parts = words.map((word, state) => `${counts[state].toLocaleString("en")} ${word}`).filter((_, state) => counts[state]);
   if (run.knows_messages(time)) parts.push(counted(run.on_their_way(time).length, "message") + " on the way");
   by_id("overview").textContent = parts.join(" · ");
   by_id("near").textContent = near.slice(0, 4).join(" · ");
@@ -92,7 +98,7 @@ function peers_of(models, row, shares) {  // the most important first
   const peers = new Set([...models.keys(), ...row.keys()]);
   if (shares) shares.forEach((share, peer) => { if (share > 0) peers.add(peer); });
   peers.delete(actor);
-  const rank = peer => [row.get(peer) ?? 0, shares?.[peer] ?? 0, models.get(peer)?.end ?? 0];
+  const rank = peer => [row.get(peer) ?? 0, models.has(peer) ? 1 : 0, shares?.[peer] ?? 0, models.get(peer)?.end ?? 0];
   return [...peers].sort((one, other) => {
     const [a, b] = [rank(one), rank(other)], place = a.findIndex((value, each) => value !== b[each]);
     return place < 0 ? one - other : b[place] - a[place];
@@ -105,6 +111,7 @@ function show_client() {
   const made = client ? run.made_of(actor, time) : null, peers = peers_of(models, row, made?.shares);
   by_id("title").textContent = run.names[actor] + (client && run.clusters ? `, cluster ${run.clusters[actor]}` : "");
   const facts = [["Now", activity(run, actor, time)]];
+  if (run.chain(actor, time).length > 1) facts.push(["waits for", chain_words(run, actor, time)]);
   const found = client && run.measure ? result(run, actor, time) : null, done = client ? run.value("done", actor, time) : null;
   if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}, rank ${found.rank} of ${found.of}`]);
   if (done) facts.push(["iterations", `${done.value.toLocaleString("en")} at ${clock(done.time)}`]);
@@ -130,8 +137,8 @@ function show_client() {
 function steady_peers() {
   if (steady_peers.actor !== actor) {
     const sums = new Map();
-    for (let place = 0; place + 1 < run.first_weight.length; place++)
-      for (const [peer, given] of run.row(actor, place)) sums.set(peer, (sums.get(peer) ?? 0) + given);
+    for (const row of run.rows(actor))
+      for (const [peer, given] of row) sums.set(peer, (sums.get(peer) ?? 0) + given);
     const best = [...sums].sort((one, other) => other[1] - one[1]).slice(0, MOST_PEERS).map(([peer]) => peer);
     Object.assign(steady_peers, { actor, best: best.sort((one, other) => one - other) });
   }
@@ -292,10 +299,12 @@ function listen() {
   by_id("curve").addEventListener("pointermove", drag);
   by_id("graph").addEventListener("click", event => choose(event));
   document.addEventListener("keydown", event => {
-    const typed = event.target.matches("input[type=search], input[list], select, summary, button") && event.key !== "Escape";
-    if (typed || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    const on = what => event.target.matches(what);
+    if (on("input[type=search], input[list], select") || (on("summary, button") && event.key === " ")) return;
+    const key = on("input[type=range]") ? { ArrowUp: "ArrowRight", ArrowDown: "ArrowLeft" }[event.key] ?? event.key : event.key;
+    if (event.ctrlKey || event.metaKey || event.altKey || !keys[key]) return;
     event.preventDefault();
-    keys[event.key](event);
+    keys[key](event);
   });
   window.addEventListener("hashchange", from_address);
   window.addEventListener("resize", show);

@@ -106,9 +106,41 @@ class Run {
     return [c.weight_from.subarray(...part), c.weight_to.subarray(...part), c.weight.subarray(...part)];
   }
 
-  row(client, place) {  // Map of peers to weights
-    const [from, to, weight] = this.weights(place), found = new Map();
-    for (let each = 0; each < from.length; each++) if (from[each] === client) found.set(to[each], weight[each]);
+  // The largest weights of a recorded graph that are edges, as [from, to, weight], and the largest weight.
+  edges(place, most) {
+    if (this._edges?.place === place) return this._edges;
+    const [from, to, weight] = this.weights(place), largest = new Float32Array(this.clients), found = [];
+    weight.forEach((value, each) => { largest[from[each]] = Math.max(largest[from[each]], value); });
+    weight.forEach((value, each) => {
+      if (value > this.edge * (this.edge_is_share ? largest[from[each]] : 1)) found.push([from[each], to[each], value]);
+    });
+    found.sort((one, other) => other[2] - one[2]);
+    this._edges = { place, found: found.slice(0, most), largest: largest.reduce((a, b) => Math.max(a, b), 0) || 1 };
+    return this._edges;
+  }
+
+  rows(client) {  // for each recorded graph, a Map of peers to the weights that the client gives them
+    if (this._rows?.client === client) return this._rows.found;
+    const found = [];
+    for (let place = 0; this.first_weight && place + 1 < this.first_weight.length; place++) {
+      const [from, to, weight] = this.weights(place), row = new Map();
+      for (let each = 0; each < from.length; each++) if (from[each] === client) row.set(to[each], weight[each]);
+      found.push(row);
+    }
+    this._rows = { client, found };
+    return found;
+  }
+
+  row(client, place) { return this.rows(client)[place] ?? new Map(); }
+
+  // Clients that wait for each other: the actor, the sender of the message that ends its wait, and so on.
+  chain(actor, time) {
+    const found = [actor];
+    while (this.is_client(found.at(-1))) {
+      const { state, until, end } = this.stretch(found.at(-1), time);
+      if (state !== WAITS || until === null || end < FIRST_SENDER || found.includes(end - FIRST_SENDER)) break;
+      found.push(end - FIRST_SENDER);
+    }
     return found;
   }
 

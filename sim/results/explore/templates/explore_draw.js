@@ -117,7 +117,8 @@ function radius_of(canvas, run) {
 function draw_graph(canvas, run, actor, time) {
   const { pen } = fresh(canvas), points = places_of(canvas, run), radius = radius_of(canvas, run);
   draw_edges(pen, run, actor, time, points);
-  draw_dots(pen, run, actor, time, points, radius);
+  draw_chain(pen, run.chain(actor, time).map(each => points[each]));
+  if (run.knows_messages(time)) draw_dots(pen, run, actor, time, points, radius);
   const small = radius < 8;
   for (let each = 0; each < run.names.length; each++) {
     const [x, y] = points[each], client = run.is_client(each), state = client ? run.stretch(each, time).state : null;
@@ -159,32 +160,33 @@ function draw_ring(pen, run, client, time, x, y, radius) {
 }
 
 function draw_edges(pen, run, actor, time, points) {
-  const place = run.graph_at(time), [from, to, weight] = run.weights(place);
+  const place = run.graph_at(time);
   if (place < 0) {
     pen.globalAlpha = run.links.length > 600 ? 0.35 : 0.7;
-    for (const [one, other] of run.links.slice(0, MOST_EDGES)) line(pen, [points[one], points[other]], colour("grid"));
+    const shown = run.names.length > 300 ? [] : run.links.slice(0, MOST_EDGES);
+    for (const [one, other] of shown) line(pen, [points[one], points[other]], colour("grid"));
     pen.globalAlpha = 1;
+    for (const pair of run.links.filter(pair => pair.includes(actor))) line(pen, pair.map(each => points[each]), colour("edge"));
     return;
   }
-  const largest = new Float32Array(run.clients);
-  let most = 0;
-  for (let each = 0; each < from.length; each++) {
-    largest[from[each]] = Math.max(largest[from[each]], weight[each]);
-    most = Math.max(most, weight[each]);
-  }
-  let drawn = 0;
-  for (let each = 0; each < from.length && drawn < MOST_EDGES; each++) {
-    if (weight[each] <= run.edge * (run.edge_is_share ? largest[from[each]] : 1)) continue;
-    pen.globalAlpha = 0.25 + 0.5 * weight[each] / most;
-    line(pen, [points[from[each]], points[to[each]]], colour("edge"), 0.5 + 2 * weight[each] / most);
-    drawn++;
+  const { found, largest } = run.edges(place, MOST_EDGES);
+  for (const [from, to, weight] of found) {
+    pen.globalAlpha = 0.25 + 0.5 * weight / largest;
+    line(pen, [points[from], points[to]], colour("edge"), 0.5 + 2 * weight / largest);
   }
   for (const [peer, given] of run.is_client(actor) ? run.row(actor, place) : []) {
     if (given <= 0) continue;
-    pen.globalAlpha = 0.15 + 0.85 * given / most;
-    line(pen, [points[actor], points[peer]], colour("blue"), 1 + 4 * given / most);
+    pen.globalAlpha = 0.15 + 0.85 * given / largest;
+    line(pen, [points[actor], points[peer]], colour("blue"), 1 + 4 * given / largest);
   }
   pen.globalAlpha = 1;
+}
+
+function draw_chain(pen, points) {  // from a client that waits to the one that ends its wait, and so on
+  if (points.length < 2) return;
+  pen.setLineDash([5, 4]);
+  line(pen, points, colour("ink"), 1.5);
+  pen.setLineDash([]);
 }
 
 function draw_dots(pen, run, actor, time, points, radius) {
@@ -205,12 +207,8 @@ function draw_rows(canvas, run, client, peers, time) {  // weights given to peer
   const left = 84, row = 16;
   canvas.style.height = `${peers.length * row + 20}px`;
   const { pen, width, height } = fresh(canvas), times = run.columns.weight_time;
-  const x = at => left + (width - left - 8) * (run.end ? at / run.end : 0), rows = [];
-  let most = 0;
-  for (let place = 0; place < times.length; place++) {
-    rows.push(run.row(client, place));
-    most = Math.max(most, ...rows[place].values());
-  }
+  const x = at => left + (width - left - 8) * (run.end ? at / run.end : 0), rows = run.rows(client);
+  const most = Math.max(0, ...rows.flatMap(row => [...row.values()]));
   peers.forEach((peer, line_number) => {
     const y = line_number * row;
     label(pen, run.names[peer].slice(0, 12), left - 6, y + 12, colour("faint"), "right");
@@ -235,11 +233,11 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
   times.forEach((at, place) => {
     const made = run.made_of(client, at);
     if (!made || made.time !== at) return;
-    const start = place ? (times[place - 1] + at) / 2 : at, end = place + 1 < times.length ? (times[place + 1] + at) / 2 : run.end;
+    const start = at, end = place + 1 < times.length ? times[place + 1] : run.end;
     let sum = 0;
     run.groups(client, made.shares).forEach((share, group) => {
       pen.fillStyle = colour(["blue", "sky", "orange"][group]);
-      pen.fillRect(x(start), y(sum + share), Math.max(1, x(end) - x(start) - 0.5), y(sum) - y(sum + share));
+      pen.fillRect(x(start), y(sum + share), Math.max(5, x(end) - x(start) - 0.5), y(sum) - y(sum + share));
       sum += share;
     });
   });

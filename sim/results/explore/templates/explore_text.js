@@ -31,6 +31,11 @@ function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${c
 
 function measured(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(4))); }
 
+function difference(run, value) {
+  const sign = value < 0 ? "\u2212" : "+", size = Math.abs(value);
+  return sign + (run.measure.is_share ? `${(100 * size).toFixed(1)} points` : Number(size.toPrecision(3)));
+}
+
 // The activity of an actor at a time, without its name: "trains since 3 s".
 function activity(run, actor, time) {
   if (!run.is_client(actor)) return "is a server; its activity is not recorded";
@@ -46,12 +51,20 @@ function activity(run, actor, time) {
   return said;
 }
 
+// Whom the sender waits for that ends the actor's wait, and so on; empty if it does not wait.
+function chain_words(run, actor, time) {
+  const chain = run.chain(actor, time), last = chain.at(-1);
+  if (chain.length < 2) return "";
+  const waits = chain.slice(1).map(each => `which waits for ${run.names[each]}`).join(", ").replace("which ", "");
+  return `${run.names[actor]} ${waits}, which ${activity(run, last, time)}.`;
+}
+
 // The state in one word for tables.
 function state_word(run, actor, time) {
   return run.is_client(actor) ? run.states[run.stretch(actor, time).state] : "server";
 }
 
-function result(run, client, time) {  // {text, rank, of} or null
+function result(run, client, time) {  // {text, time, rank, of} or null
   const found = run.value("measure", client, time);
   if (!found) return null;
   let better = 0, of = 0;
@@ -61,11 +74,14 @@ function result(run, client, time) {  // {text, rank, of} or null
     of++;
     if (run.measure.higher_is_better ? value.value > found.value : value.value < found.value) better++;
   }
-  return { text: measured(run, found.value), time: found.time, rank: better + 1, of };
+  const before = run.value("measure", client, found.time - 2 * run.tick);
+  const text = measured(run, found.value) + (before ? ` (${difference(run, found.value - before.value)} since ${clock(before.time)})` : "");
+  return { text, time: found.time, rank: better + 1, of };
 }
 
 function sentence(run, actor, time) {
   const said = [`At ${clock(time)}, ${run.names[actor]} ${activity(run, actor, time)}.`];
+  if (run.chain(actor, time).length > 2) said.push(`Chain: ${chain_words(run, actor, time)}`);
   const found = run.is_client(actor) && run.measure ? result(run, actor, time) : null;
   if (found) said.push(`Its ${run.measure.label} at ${clock(found.time)} was ${found.text}, rank ${found.rank} of ${found.of}.`);
   if (run.knows_messages(time)) {
