@@ -10,11 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from actors.settings.units import DURATION
+from sim.results import text
 from sim.results.explore.clock import Clock
 from sim.results.explore.columns import Column, real, whole
 from sim.results.explore.messages import Messages, messages_of
 from sim.results.explore.places import places
-from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, states_of
+from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, states_of
 from sim.results.report.graph import true_groups
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -24,7 +25,6 @@ _MOST_LINKS = 5_000
 _MOST_MARKS = 2_000
 _MERGED_FROM = 500  # spells of training of a client; devices keep about a thousand
 _ENDS = {TIMER: 0, CUT_SHORT: 1, UNKNOWN: 2}
-_ENDS_COUNT = len(_ENDS)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,10 @@ def content_of(
     """
     clock = Clock.of(view.end_s)
     messages = messages_of(directory, view)
+    states = states_of(view)
     names = view.clients if messages is None else messages.names
+    senders = {row.sender for rows in states for row in rows if isinstance(row.sender, str)}
+    names = (*names, *sorted(senders - set(names)))
     facts: dict[str, Any] = {
         "scenario": str(view.get("scenario")),
         "question": view.question,
@@ -81,7 +84,7 @@ def content_of(
     columns: dict[str, Column] = {}
     links: list[tuple[int, int]] = []
     for facts_of, columns_of in (
-        _states(view, names, messages, clock),
+        _states(view, states, names, clock),
         _measures(view, clock),
         _weights(view, clock),
         _messages(messages, view, clock, at_s),
@@ -119,26 +122,23 @@ def _seconds(value: Any) -> float:
     return DURATION.parse(value) if isinstance(value, str) else float(value)
 
 
-def _states(view: RunView, names: Sequence[str], messages: Messages | None, clock: Clock) -> Part:
+def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clock: Clock) -> Part:
     """Return the stretches of all clients, one client after the other.
 
     state_end: 0 to 2 for a wait without a message at its end, else 3 plus the number of the sender.
     """
-    found = states_of(view)
-    number = {name: place for place, name in enumerate(names)}
-    types = {} if messages is None else {kind: place for place, kind in enumerate(messages.types)}
     rows = [row for stretches in found for row in stretches]
+    number = {name: place for place, name in enumerate(names)}
+    types = {kind: place for place, kind in enumerate(sorted({row.type for row in rows}))}
+    ends = [
+        _ENDS[row.sender] if isinstance(row.sender, int) else len(_ENDS) + number[row.sender] for row in rows
+    ]
     columns = {
         "state_count": whole([len(stretches) for stretches in found]),
         "state_start": whole(clock.ticks([row.start_s for row in rows]), rises=True),
         "state": whole([row.state for row in rows]),
-        "state_end": whole(
-            [
-                _ENDS[row.sender] if isinstance(row.sender, int) else _ENDS_COUNT + number.get(row.sender, 0)
-                for row in rows
-            ]
-        ),
-        "state_type": whole([types.get(row.type, 0) for row in rows]),
+        "state_end": whole(ends),
+        "state_type": whole([types[row.type] for row in rows]),
     }
     notes = []
     if not view.has_intervals:
@@ -148,7 +148,7 @@ def _states(view: RunView, names: Sequence[str], messages: Messages | None, cloc
             "Short waits may be missing: a device keeps about a thousand intervals, and closes the shortest "
             "gaps beyond them."
         )
-    return {"notes": notes}, columns
+    return {"wait_types": list(map(text.message_type, types)), "notes": notes}, columns
 
 
 def _measures(view: RunView, clock: Clock) -> Part:

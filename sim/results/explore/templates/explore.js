@@ -318,7 +318,8 @@ function choose(event) {  // the actor that is drawn next to the mouse
   if (far(points[nearest]) < radius_of(canvas, run) + 10) select(nearest);
 }
 
-start().catch(error => {
+const ready = start();
+ready.catch(error => {
   by_id("failed").hidden = false;
   by_id("failed").textContent = `This page cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
   throw error;

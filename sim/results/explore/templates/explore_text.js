@@ -43,7 +43,7 @@ function activity(run, actor, time) {
   let said = `${STATE_WORDS[state]} since ${clock(since)}`;
   if (state === FINISHED) said += ", when its budget was used";
   if (state === WAITS && until !== null) {
-    const how = end >= FIRST_SENDER ? `with ${run.messages.types[type]} from ${run.names[end - FIRST_SENDER]}`
+    const how = end >= FIRST_SENDER ? `with ${run.wait_types[type]} from ${run.names[end - FIRST_SENDER]}`
       : ["with a time limit or a pause", "without training", "for a reason that was not recorded"][end];
     said += `; the wait ends at ${clock(until)} ${how}`;
   } else if (state === WAITS) said += " until the end of the run";
