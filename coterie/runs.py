@@ -38,6 +38,7 @@ from sim.results.frames import where_from
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.options import RunOptions
+from sim.run.resume.exploring import explore_run
 from sim.run.resume.lineage import lineage_of
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
@@ -115,6 +116,16 @@ class Run:
         time_s = None if at is None else seconds(at, "at")
         number = None if client is None else index_of(client, "client")
         return lineage_of(self.directory, time_s, number, windows=index_of(windows, "windows", 1)).sources
+
+    def explore(self, at: float | str | None = None, client: int | None = None) -> Path:
+        """Write explore.html, a page on which you walk through the run in time, and return its path.
+
+        at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
+        of the client that it shows first. Replays the run; the copy of your code in the results is executed.
+        """
+        time_s = None if at is None else seconds(at, "at")
+        number = None if client is None else index_of(client, "client")
+        return explore_run(self.directory, at_s=time_s, client=number)
 
     def _table(self, name: str) -> pl.DataFrame:
         return self._results.scan(name).collect()

@@ -30,7 +30,7 @@ from sim.cli.exit_codes import (
     stop_if_failed,
 )
 from sim.cli.pretrain import pretrain
-from sim.cli.resume_commands import explain, fork, resume
+from sim.cli.resume_commands import explain, explore, fork, resume
 from sim.errors import NotVerified, UserError, require_packages
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -263,7 +263,7 @@ def schema(
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 
-for _command in (resume, fork, explain, pretrain):
+for _command in (resume, fork, explain, explore, pretrain):
     app.command()(_command)
 
 

@@ -1,4 +1,4 @@
-"""Commands for an earlier run: `resume`, `fork` and `explain`."""
+"""Commands for an earlier run: `resume`, `fork`, `explain` and `explore`."""
 
 from contextlib import suppress
 from functools import partial
@@ -9,11 +9,13 @@ from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.exit_codes import (
+    FAILED,
     echo,
     exit_on_errors,
     list_pairs,
     run_shown,
     show,
+    stop,
     stop_if_cut_short,
     stop_if_failed,
 )
@@ -143,6 +145,40 @@ def explain(
 
         rows = explained_client(directory, at, client, **settings)
     list_pairs(rows)
+
+
+def explore(
+    directory: options.Run,
+    at: Annotated[
+        float | None, Option(help="Virtual time that the page shows first.", **options.TIME)
+    ] = None,
+    client: Annotated[int | None, Option(min=0, help="Number of the client that it shows first.")] = None,
+    no_replay: Annotated[
+        bool, Option("--no-replay", help="Leave out whose training the models consist of; executes no code.")
+    ] = False,
+    data_dir: options.DataDir = None,
+    no_code: options.NoCode = False,
+) -> None:
+    """Write explore.html: a page, without a server, on which you walk through a run in time.
+
+    If a run has over 500,000 messages, the page has all messages around --at, and numbers for the others.
+
+    The run is replayed, without tensor work, for the lineage of its models. The copy of your code in the
+    results is executed for that, unless you pass --no-code, which rejects it, or --no-replay.
+    """
+    with exit_on_errors(), answering(raise_interrupted):
+        from sim.run.resume.exploring import explore_run
+
+        settings: dict[str, Any] = {
+            "data_dir": data_dir,
+            "code": not no_code,
+            "notice": partial(echo, err=True),
+        }
+        try:
+            path = explore_run(directory, at_s=at, client=client, made_of=not no_replay, **settings)
+        except OSError as error:
+            stop(f"cannot write the page to {directory}: {error.strerror}", FAILED)
+    echo(path)
 
 
 def _write_results(folders: list[Path], data_dir: Path | None, code: bool) -> None:

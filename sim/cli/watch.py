@@ -25,7 +25,7 @@ from sim.results.measures import measure_called
 from sim.results.outcome import headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
-from sim.results.store.output_dir import HIDDEN, REPORT, is_results, is_under_way
+from sim.results.store.output_dir import EXPLORE, HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import ProgressRecord
 from sim.studies.index import INDEX, SweepIndex, in_words
@@ -182,5 +182,5 @@ def _ended(folder: Path) -> dict[str, Any]:
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
     bad = ["interrupted"] if summary["interrupted"] else headlines(summary)
-    pages = [REPORT] if (folder / REPORT).is_file() else []
+    pages = [page for page in (REPORT, EXPLORE) if (folder / page).is_file()]
     return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages}

@@ -85,14 +85,29 @@ def test_pictures_do_not_hang_on_settings_in_the_current_folder(
     [("explain", "--at", "1 s", "--client", "0"), ("resume", "--until", "3 s"), ("fork", "--at", "1 s")],
 )
 def test_code_that_results_carry_is_refused_unread(tmp_path: Path, words: tuple[str, ...]) -> None:
-    (tmp_path / "own.py").write_text("from protocols.decentralized.local import Local as Own\n")
-    overrides = ["protocol.name=own.py:Own", "run.duration=2 s", "run.evaluate_every=1 s"]
-    results = run(tmp_path, QUADRATIC, *overrides).directory
-    assert results is not None
-    [copy] = results.glob("protocol-*/own.py")
-    copy.write_text(TRAP + copy.read_text())
+    results, copy = with_trap(tmp_path)
     command, *options = words
     done = CliRunner().invoke(app, [command, str(results), *options, "--no-code"])
     assert done.exit_code == 2
     assert "needs Python code that does not come with coterie, which --no-code forbids" in done.stderr
     assert sprung(copy.parent) == []
+
+
+def test_the_page_of_a_run_is_written_without_code_that_results_carry(tmp_path: Path) -> None:
+    results, copy = with_trap(tmp_path)
+    for options, problem in ((["--no-code"], "--no-code forbids"), (["--no-replay"], "--no-replay")):
+        done = CliRunner().invoke(app, ["explore", str(results), *options])
+        assert done.exit_code == 0, done.output
+        assert problem in (results / "explore.html").read_text()
+    assert sprung(copy.parent) == []
+
+
+def with_trap(folder: Path) -> tuple[Path, Path]:
+    """Results of a run with own code, and the copy of this code in them, to which a trap was added."""
+    (folder / "own.py").write_text("from protocols.decentralized.local import Local as Own\n")
+    overrides = ["protocol.name=own.py:Own", "run.duration=2 s", "run.evaluate_every=1 s"]
+    results = run(folder, QUADRATIC, *overrides).directory
+    assert results is not None
+    [copy] = results.glob("protocol-*/own.py")
+    copy.write_text(TRAP + copy.read_text())
+    return results, copy

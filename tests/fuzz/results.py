@@ -41,6 +41,7 @@ def results(rng: Random, changes: int) -> tuple[list[str], Commands]:
         ["report", run],
         ["compare", run, *([other] if Path(other).is_dir() else [])],
         ["explain", run, "--at", "500 ms", "--client", "0"],
+        ["explore", run, *rng.choice(([], ["--no-replay"], ["--at", "500 ms", "--client", "0"]))],
         ["runs", "runs"],
         _going_on(run, rng),
         rerun,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -60,7 +60,7 @@ def rendered_page(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    loader = PackageLoader("sim.results.report")
+    loader = ChoiceLoader([PackageLoader("sim.results.report"), PackageLoader("sim.results.explore")])
     templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     known = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
     templates.globals |= known | {"outcome": outcome, "text": text}

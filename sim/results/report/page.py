@@ -199,7 +199,7 @@ def _one_client(view: RunView) -> Section | None:
     lead = (
         "Click any client on this page to see it here. The client with the worst result is shown first. "
         "To see what a client held and waited for at a given time, run coterie explain with its number and "
-        "the time. "
+        "the time; coterie explore writes a page on which you walk through the run. "
     )
     if waits is None and not view.has_messages and view.get("messages", "delivered"):
         lead += "Waiting times by peer are unknown: this run kept no messages (run.keep_messages)."

@@ -17,6 +17,7 @@ from uuid import uuid4
 from sim.errors import UserError
 
 REPORT = "report.html"
+EXPLORE = "explore.html"
 MANIFEST = "checksums.json"
 """Name of the file that is written last: a folder that contains it is complete."""
 READS = "reads.log"
@@ -29,10 +30,11 @@ HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 _LOGS = r"told-(coordinator|process-\d+)(-\d+\.log|\.state(\.new)?)"
 """Names of the logs of a live run's processes (`sim.live.logs`)."""
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
+_PAGES = r"(report|explore)\.html"
 _OURS = re.compile(
-    r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|\.coterie|reads\.log|report\.html"
-    r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
-    rf"|{_LOGS}|{_CHECKPOINTS.pattern}|\.?(report\.html|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
+    r"scenario\.toml|(summary|provenance|trace|progress|cell|checksums)\.json|\.coterie|reads\.log"
+    rf"|{_PAGES}|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
+    rf"|{_LOGS}|{_CHECKPOINTS.pattern}|\.?({_PAGES}|(progress|checksums)\.json|{_CHECKPOINTS.pattern})\.new"
 )
 """Names of the files that coterie writes. Other files belong to the user, and are never removed."""
 MARK = ".coterie"

@@ -171,9 +171,13 @@ class RunDirectory:
 
     def write_report(self, page: str) -> Path:
         """Write the report atomically, and return its path."""
-        with self.whole(f".{REPORT}.new") as file:
+        return self.write_page(REPORT, page)
+
+    def write_page(self, name: str, page: str) -> Path:
+        """Write an HTML file atomically, and return its path."""
+        with self.whole(f".{name}.new") as file:
             file.write_text(page, encoding="utf-8")
-            return file.replace(self.path / REPORT)
+            return file.replace(self.path / name)
 
     @property
     def target(self) -> Path:

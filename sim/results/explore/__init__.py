@@ -1,0 +1,1 @@
+"""A page on which a run is walked through in time."""

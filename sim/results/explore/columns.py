@@ -1,0 +1,53 @@
+"""Columns of numbers in a page: differences, byte planes, deflated together, in base64.
+
+`explore_data.js` unpacks them.
+"""
+
+import zlib
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Column:
+    """Numbers of one kind: "u1", "u2", "u4" or "f4".
+
+    rises: True if the page holds differences of neighbors, which suits ascending numbers.
+    """
+
+    values: NDArray[Any]
+    kind: str
+    rises: bool = False
+
+    def encoded(self) -> bytes:
+        """Return the first bytes of all values, then the second bytes, and so on, little-endian."""
+        values = np.ascontiguousarray(self.values.reshape(-1)).astype(f"<{self.kind}")
+        if self.rises:
+            values = np.diff(values, prepend=values.dtype.type(0))  # modulo 2^32
+        return values.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
+
+
+def whole(values: Any, *, rises: bool = False) -> Column:
+    """Return a column of whole numbers from 0, in the smallest kind that holds them."""
+    numbers = np.asarray(values, dtype=np.int64)
+    largest = int(numbers.max(initial=0))
+    kind = "u1" if largest < 1 << 8 else "u2" if largest < 1 << 16 else "u4"
+    return Column(numbers.clip(0, (1 << 32) - 1), "u4" if rises else kind, rises)
+
+
+def real(values: Any) -> Column:
+    """Return a column of floats in single precision; too large values become infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Column(np.asarray(values, dtype=np.float64).astype(np.float32), "f4")
+
+
+def packed(columns: Mapping[str, Column]) -> tuple[dict[str, list[Any]], str]:
+    """Return the index of the columns by name, as [kind, count, rises], and their bytes in base64."""
+    index = {name: [each.kind, int(each.values.size), each.rises] for name, each in columns.items()}
+    content = b"".join([each.encoded() for each in columns.values()])
+    return index, b64encode(zlib.compress(content, 9)).decode("ascii")

@@ -1,0 +1,49 @@
+"""explore.html: a self-contained page on which a run is walked through in time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from sim.results.explore.columns import packed
+from sim.results.explore.data import Sources, content_of
+from sim.results.report.html import rendered_page
+from sim.results.store.output_dir import EXPLORE
+from sim.results.store.run_directory import RunDirectory
+from sim.results.view import RunView
+
+
+def write_page(
+    directory: RunDirectory, sources: Sources | str, *, at_s: float = 0.0, client: int | None = None
+) -> Path:
+    """Write explore.html into a results folder, and return its path. Raises OSError.
+
+    The arguments are those of `content_of`.
+    """
+    return directory.write_page(EXPLORE, page(directory, sources, at_s=at_s, client=client))
+
+
+def page(
+    directory: RunDirectory, sources: Sources | str, *, at_s: float = 0.0, client: int | None = None
+) -> str:
+    """Return the page of a run."""
+    with np.errstate(over="ignore", invalid="ignore"):  # diverged values
+        content = content_of(directory, RunView(directory), sources, at_s=at_s, client=client)
+    index, data = packed(content.columns)
+    facts = content.facts
+    return rendered_page(
+        "explore.html",
+        scenario=facts["scenario"],
+        question=facts["question"],
+        notes=facts["notes"],
+        no_sources=facts.get("no_sources", ""),
+        sources_note=(facts["sources"] or {}).get("note", ""),
+        facts=_inert({"facts": facts, "columns": index}),
+        data=data,
+    )
+
+
+def _inert(value: object) -> str:
+    """Return strict JSON that cannot end a script."""
+    found = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

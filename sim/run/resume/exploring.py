@@ -1,0 +1,76 @@
+"""explore.html of a run, with the lineage of its models from a replay."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from sim.errors import UserError
+from sim.results.explore.data import Sources
+from sim.results.explore.page import write_page
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory, load_checked
+from sim.results.view import RunView
+from sim.run.resume.lineage import lineage_of
+
+_WINDOWS = 16  # recent training began in the last two of them
+_MOST_SHARES = 2_000_000  # shares in a page: bounds the replay's memory and the page's size
+
+
+def explore_run(
+    path: Path,
+    *,
+    at_s: float | None = None,
+    client: int | None = None,
+    made_of: bool = True,
+    data_dir: Path | None = None,
+    code: bool = True,
+    notice: Callable[[str], None] | None = None,
+) -> Path:
+    """Write explore.html into the results folder of a run, and return its path.
+
+    at_s: time that the page shows first. client: the client that it shows first. made_of: replay the run for
+    the lineage of its models. Raises UserError for other folders or clients, and OSError.
+    """
+    directory = load_checked(path)
+    view = RunView(directory)
+    if client is not None and client >= len(view.clients):
+        raise UserError(f"--client {client}: must be from 0 to {len(view.clients) - 1}")
+    if at_s is not None and at_s > view.end_s:
+        raise UserError(f"{path}: the run ended at {view.end_s:g} s, before --at {at_s:g} s")
+    sources = _sources(directory, view, made_of, data_dir=data_dir, code=code, notice=notice)
+    return write_page(directory, sources, at_s=at_s or 0.0, client=client)
+
+
+def _sources(
+    directory: RunDirectory,
+    view: RunView,
+    made_of: bool,
+    *,
+    data_dir: Path | None,
+    code: bool,
+    notice: Callable[[str], None] | None,
+) -> Sources | str:
+    """Return the lineage of the run, or a sentence that tells why it is missing."""
+    evaluations = 0 if view.measure is None else len(view.measure[1].times)
+    if not made_of:
+        return "The sources of the models are unknown: the page was written with --no-replay."
+    if len(view.clients) ** 2 * evaluations > _MOST_SHARES:
+        return (
+            f"The sources of the models of {len(view.clients):,} clients are too many for this page; "
+            "coterie explain --made-of prints those of one client."
+        )
+    if not (directory.path / READS).is_file():
+        return (
+            f"The sources of the models are unknown: this run has no {READS}, as live runs and runs of the "
+            "first versions of coterie, and cannot be replayed."
+        )
+    try:
+        lineage = lineage_of(directory.path, windows=_WINDOWS, data_dir=data_dir, code=code, notice=notice)
+    except UserError as error:
+        where = f"{directory.path}"  # a page that is passed on does not name folders of this machine
+        return f"The sources of the models are unknown: {str(error).replace(where, 'the run')}"
+    counts: Counter[str] = Counter()
+    for (reason, _), count in lineage.reads.items():
+        counts[reason] += count
+    reads = "; ".join([f"{reason}, {count:,} times" for reason, count in counts.items()])
+    return Sources(lineage.sources, f"Shares leave out: {reads}." if reads else "")

@@ -1,0 +1,66 @@
+"""The page of a run in a real browser: it looks up the states that Python computed, and says them."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sim.results.explore.page import write_page
+from sim.results.explore.states import STATES, state_at, states_of
+from sim.results.store.run_directory import RunDirectory
+from sim.results.view import RunView
+from tests.results.explore.test_states import small_run
+from tests.results.report.test_browser import BROWSER, ask
+from tests.results.synthetic import END_S, with_messages, write_run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine"),
+]
+
+LOOKED_UP = """
+return PAIRS.map(([client, time]) => {
+  select(client); go(time);
+  const said = document.getElementById("said").textContent;
+  return [run.states[run.stretch(client, time).state], said, location.hash];
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    directory = write_run(tmp_path_factory.mktemp("explored"), evaluations=5, steps=20)
+    directory.write_events(with_messages(directory))
+    return directory
+
+
+def test_the_page_shows_the_states_of_the_tables(directory: RunDirectory) -> None:
+    random, states = Random(3), states_of(RunView(directory))
+    pairs = [(random.randrange(12), round(random.uniform(0, END_S), 3)) for _ in range(100)]
+    found = ask(write_page(directory, ""), LOOKED_UP.replace("PAIRS", str([list(pair) for pair in pairs])))
+    for (client, time_s), (state, said, address) in zip(pairs, found, strict=True):
+        assert state == STATES[state_at(states[client], time_s).state]
+        assert f"client-{client} {'is ' * (state == 'down')}{state}" in said
+        assert address == f"#t={time_s:g}&c={client}"
+
+
+def test_a_chain_of_waits_is_told(tmp_path: Path) -> None:
+    script = "go(12); select(0); go(12); return document.getElementById('said').textContent;"
+    said = ask(write_page(small_run(tmp_path), ""), script)
+    assert "client-0 waits since 10 s; the wait ends at 14 s with Pull from client-1" in said
+
+
+def test_keys_move_in_time_and_among_clients(directory: RunDirectory) -> None:
+    script = """
+    const event = (key, shiftKey) => new KeyboardEvent("keydown", {key, shiftKey, bubbles: true});
+    const press = (key, shiftKey = false) => document.body.dispatchEvent(event(key, shiftKey));
+    select(0); go(100);
+    press("ArrowRight"); const later = time > 100;
+    press("Home"); const first = time;
+    press("ArrowRight", true); const change = time;
+    press("ArrowDown"); const next = actor;
+    for (const each of document.querySelectorAll("details")) each.open = true;
+    tables.everyone(document.getElementById("everyone"));
+    return [later, first, change > 0, next, document.querySelectorAll("#everyone tbody tr").length];
+    """
+    assert ask(write_page(directory, ""), script) == [True, 0, True, 1, 12]

@@ -1,0 +1,27 @@
+"""The content of a written page, unpacked as the browser does it."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+
+
+def columns_of(index: dict[str, list[Any]], base64: str) -> dict[str, np.ndarray]:
+    content, found, at = zlib.decompress(b64decode(base64)), {}, 0
+    for name, (kind, count, rises) in index.items():
+        width = int(kind[1])
+        planes = np.frombuffer(content, np.uint8, count * width, at).reshape(width, count)
+        values = np.ascontiguousarray(planes.T).view(f"<{kind}").reshape(-1)
+        found[name] = np.cumsum(values, dtype=values.dtype) if rises else values
+        at += count * width
+    assert at == len(content)
+    return found
+
+
+def facts_and_columns(page: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    texts = dict(re.findall(r'<script type="application/[a-z-]+" id="(\w+)">([^<]*)</script>', page))
+    parts = json.loads(texts["facts"])
+    return parts["facts"], columns_of(parts["columns"], texts["data"])
