@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from coterie import preview
 from coterie.arguments import (
+    client_of,
     contents_of,
     device_of,
     flag_of,
@@ -27,6 +29,7 @@ from coterie.arguments import (
     refusal,
     seconds,
     seed_of,
+    text_of,
 )
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
@@ -40,11 +43,16 @@ from sim.results.view import RunView
 from sim.run.options import RunOptions
 from sim.run.resume.lineage import lineage_of
 from sim.run.resume.resuming import ResumableRun
+from sim.run.resume.trained_models import TrainedModel, trained_models
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_contents, load_scenario
 from sim.studies.cells import as_toml
 from sim.studies.index import INDEX
+from sim.world.participants import client_number
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Run:
@@ -59,6 +67,8 @@ class Run:
         """Folder of the results."""
         self._results: RunDirectory = load_checked(self.directory)
         self._view = RunView(self._results)
+        self._method: type[Client] | None = None  # if the run was given a class
+        self._kept: tuple[tuple[float | None, str | None], dict[str, TrainedModel]] | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -101,20 +111,64 @@ class Run:
         return self.directory / "report.html"
 
     def lineage(
-        self, client: int | None = None, at: float | str | None = None, *, windows: int = 8
+        self, client: int | str | None = None, at: float | str | None = None, *, windows: int = 8
     ) -> pl.DataFrame:
         """Replay the run, and return whose training the clients' models consist of.
 
-        client: its number; None for all clients. at: virtual time, in seconds or as a string such as "20 s";
-        None for all evaluations. One row per model, source and period: `time` and `client` of the model;
-        `kind` (training, start, given or computed), `source` and `source_client`; the period `from` and `to`
-        in which training began, one of `windows` equal ones; `weight`, the sum of |coefficient| times
-        training steps; and `share`, its part of the period's weights. Raises UserError for a run that cannot
-        be replayed.
+        client: its number or name; None for all clients. at: virtual time, in seconds or as a string such as
+        "20 s"; None for all evaluations. One row per model, source and period: `time` and `client` of the
+        model; `kind` (training, start, given or computed), `source` and `source_client`; the period `from`
+        and `to` in which training began, one of `windows` equal ones; `weight`, the sum of |coefficient|
+        times training steps; and `share`, its part of the period's weights. Raises UserError for a run that
+        cannot be replayed.
         """
         time_s = None if at is None else seconds(at, "at")
-        number = None if client is None else index_of(client, "client")
-        return lineage_of(self.directory, time_s, number, windows=index_of(windows, "windows", 1)).sources
+        which = None if client is None else client_of(client)
+        return lineage_of(self.directory, time_s, which, windows=index_of(windows, "windows", 1)).sources
+
+    def state_dict(
+        self, client: int | str, at: float | str | None = None, *, model: str | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers of a client's model, with the names of its torch module.
+
+        client: its number or name. at: virtual time, in seconds or as a string such as "20 s"; None for the
+        end of the run. model: its name, for methods with several models for each client; by default the first
+        one. The models are computed again from the last checkpoint at or before that time; models of the same
+        time are kept. Raises UserError if they differ from the run's, and for a client without a model.
+        """
+        return self._trained(client, at, model).state()
+
+    def model(
+        self, client: int | str, at: float | str | None = None, *, model: str | None = None
+    ) -> torch.nn.Module:
+        """Return a client's model as the torch module that your code creates, in evaluation mode.
+
+        The arguments are those of `state_dict`.
+        """
+        return self._trained(client, at, model).module()
+
+    def predict(
+        self, client: int | str, inputs: Any, at: float | str | None = None, *, model: str | None = None
+    ) -> np.ndarray:
+        """Return the outputs of a client's model: scores of each class, or predicted numbers, [samples, ...].
+
+        inputs: an array [samples, ...] of samples as the model receives them in the run, after normalization.
+        The other arguments are those of `state_dict`.
+        """
+        return self._trained(client, at, model).outputs(inputs)
+
+    def _trained(self, client: int | str, at: float | str | None, model: str | None) -> TrainedModel:
+        """Return a client's model; the models of all clients at the last time are kept."""
+        wanted = client_number(client_of(client), self._view.clients, "client =")
+        time_s = None if at is None else seconds(at, "at")
+        key = time_s, text_of(model, "model")
+        if self._kept is None or self._kept[0] != key:
+            found = trained_models(self.directory, time_s=time_s, name=key[1], method=self._method)
+            self._kept = key, {each.client: each for each in found}
+        models, name = self._kept[1], self._view.clients[wanted]
+        if name not in models:
+            raise UserError(f"{name} has no model at that time; clients with a model: {', '.join(models)}")
+        return models[name]
 
     def _table(self, name: str) -> pl.DataFrame:
         return self._results.scan(name).collect()

@@ -79,8 +79,8 @@ def fork(
         Option(help="TOML file with additional entries, such as churn; all must start after TIME."),
     ] = None,
     without: Annotated[
-        list[int] | None,
-        Option(min=0, help="Client that crashes right after TIME and does not return; may be repeated."),
+        list[str] | None,
+        Option(help="Client that crashes right after TIME and does not return; may be repeated."),
     ] = None,
     anyway: options.Anyway = False,
     data_dir: options.DataDir = None,
@@ -111,7 +111,7 @@ def fork(
 def explain(
     directory: options.Run,
     at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
-    client: Annotated[int, Option(min=0, help="Number of the client.")],
+    client: Annotated[str, Option(help="Number or name of the client: 4 or client-4.")],
     made_of: Annotated[
         bool, Option("--made-of", help="Print whose training the client's model consists of instead.")
     ] = False,
@@ -135,8 +135,10 @@ def explain(
         if made_of:
             from sim.run.resume import made_of as texts
             from sim.run.resume.lineage import lineage_of
+            from sim.world.participants import client_number
 
-            for line in texts.made_of(lineage_of(directory, at, client, windows=windows, **settings), client):
+            found = lineage_of(directory, at, client, windows=windows, **settings)
+            for line in texts.made_of(found, client_number(client, found.names)):
                 echo(line)
             return
         from sim.run.resume.explain import explained_client
