@@ -17,8 +17,8 @@ import protocols
 from sim.errors import require_current_folder
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
-    from coterie.runs import Run as Run
-    from coterie.runs import RunFailed as RunFailed
+    from coterie.results import Run as Run
+    from coterie.results import RunFailed as RunFailed
     from coterie.runs import fork as fork
     from coterie.runs import load as load
     from coterie.runs import resume as resume
@@ -34,7 +34,8 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from sim.results.evaluations import Evaluation as Evaluation
 
 _MODULES = {
-    **dict.fromkeys(("Run", "RunFailed", "fork", "load", "resume", "run"), "coterie.runs"),
+    **dict.fromkeys(("Run", "RunFailed"), "coterie.results"),
+    **dict.fromkeys(("fork", "load", "resume", "run"), "coterie.runs"),
     **dict.fromkeys(("Compared", "Sweep", "SweepFailed", "compare", "sweep"), "coterie.sweeps"),
     "RunHook": "sim.core.run_hook",
     "UserError": "sim.errors",

@@ -184,6 +184,11 @@ def clients_of(clients: Any) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(found))
 
 
+def client_of(client: Any) -> int | str:
+    """Return the number or the name of a client. Raises UserError for other types."""
+    return client if isinstance(client, str) else index_of(client, "client")
+
+
 def texts_of(given: Any, name: str) -> list[str] | None:
     """Return one or several strings as a list; None for None. Raises UserError."""
     if isinstance(given, np.generic | np.ndarray):

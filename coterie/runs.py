@@ -8,19 +8,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from coterie import preview
 from coterie.arguments import (
     contents_of,
     device_of,
     flag_of,
     folder_of,
-    index_of,
     method_of,
     options,
     path_of,
@@ -28,125 +23,22 @@ from coterie.arguments import (
     seconds,
     seed_of,
 )
+from coterie.results import Run, RunFailed
+from coterie.reuse import finished_run
 from protocols.framework.client import Client
 from sim.cli.console import ProgressLine, Terminal
 from sim.core.run_hook import RunHook
 from sim.errors import UserError, require_current_folder
 from sim.plugins.loader import require_not_loading
-from sim.results.evaluations import Evaluation, evaluations
+from sim.results.evaluations import Evaluation
 from sim.results.frames import where_from
-from sim.results.store.run_directory import RunDirectory, load_checked
-from sim.results.view import RunView
 from sim.run.options import RunOptions
-from sim.run.resume.exploring import explore_run
-from sim.run.resume.lineage import lineage_of
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_contents, load_scenario
 from sim.studies.cells import as_toml
 from sim.studies.index import INDEX
-
-
-class Run:
-    """Results of a run: tables as polars data frames (use `.to_pandas()` for pandas), read on first use.
-
-    A notebook shows its headline numbers, the main metric over time, and the graph.
-    """
-
-    def __init__(self, directory: Path | str) -> None:
-        """Raise UserError for a folder that has no results, or damaged ones."""
-        self.directory = folder_of(directory, "directory")
-        """Folder of the results."""
-        self._results: RunDirectory = load_checked(self.directory)
-        self._view = RunView(self._results)
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """Content of summary.json: accuracies, messages, bytes, virtual and real time, failures."""
-        return self._view.summary
-
-    @cached_property
-    def metrics(self) -> pl.DataFrame:
-        """Measurements: columns `time` (virtual seconds), `actor`, `name`, `value`."""
-        return self._table("metrics")
-
-    @cached_property
-    def graph(self) -> pl.DataFrame:
-        """Collaboration graph over time; empty for methods that learn none."""
-        return self._table("graph")
-
-    @cached_property
-    def events(self) -> pl.DataFrame:
-        """Messages and events of clients, in order."""
-        return self._table("events")
-
-    @cached_property
-    def intervals(self) -> pl.DataFrame:
-        """Intervals in which each device was busy, with the kind of work."""
-        return self._table("intervals")
-
-    @property
-    def evaluations(self) -> list[Evaluation]:
-        """Results of each evaluation, as `on_evaluation` receives them."""
-        return list(evaluations(self._results))
-
-    @property
-    def scenario(self) -> str:
-        """Scenario with all defaults, as TOML."""
-        return self._view.scenario_text
-
-    @property
-    def report(self) -> Path:
-        """Report, a page that needs no network."""
-        return self.directory / "report.html"
-
-    def lineage(
-        self, client: int | None = None, at: float | str | None = None, *, windows: int = 8
-    ) -> pl.DataFrame:
-        """Replay the run, and return whose training the clients' models consist of.
-
-        client: its number; None for all clients. at: virtual time, in seconds or as a string such as "20 s";
-        None for all evaluations. One row per model, source and period: `time` and `client` of the model;
-        `kind` (training, start, given or computed), `source` and `source_client`; the period `from` and `to`
-        in which training began, one of `windows` equal ones; `weight`, the sum of |coefficient| times
-        training steps; and `share`, its part of the period's weights. Raises UserError for a run that cannot
-        be replayed.
-        """
-        time_s = None if at is None else seconds(at, "at")
-        number = None if client is None else index_of(client, "client")
-        return lineage_of(self.directory, time_s, number, windows=index_of(windows, "windows", 1)).sources
-
-    def explore(self, at: float | str | None = None, client: int | None = None) -> Path:
-        """Write explore.html, a page on which you walk through the run in time, and return its path.
-
-        at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
-        of the client that it shows first. Replays the run; the copy of your code in the results is executed.
-        """
-        time_s = None if at is None else seconds(at, "at")
-        number = None if client is None else index_of(client, "client")
-        return explore_run(self.directory, at_s=time_s, client=number)
-
-    def _table(self, name: str) -> pl.DataFrame:
-        return self._results.scan(name).collect()
-
-    def __repr__(self) -> str:
-        return f"<Run {self.directory.name}: {preview.headline(self._view)}>"
-
-    def _repr_html_(self) -> str:
-        return preview.page(self._view)
-
-
-class RunFailed(RuntimeError):
-    """Error: clients of the run failed, or all models diverged. The results are kept."""
-
-    directory: Path
-    """Folder of the results."""
-
-    @property
-    def run(self) -> Run:
-        """Results of the run."""
-        return Run(self.directory)
 
 
 def run(
@@ -160,6 +52,8 @@ def run(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    no_code: bool = False,
+    reuse: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
     hooks: Sequence[RunHook] = (),
 ) -> Run:
@@ -171,7 +65,9 @@ def run(
     `model.name`, its value may be the class or function, if that is defined in a file. seed: replaces
     run.seed. out: the parent of the results folder. quiet: show no progress. on_evaluation: a function that
     is called with each `Evaluation` during the run; it does not change the run. hooks: `RunHook` objects,
-    which are called at more points of the run.
+    which are called at more points of the run. no_code: reject Python code that is not part of coterie.
+    reuse: return the finished results of the same scenario and version in `out`, if there are any; no
+    function or hook is called then.
 
     A class is run as given, and the files that define it are kept with the results. Of a class that is
     defined in a notebook only its own source is kept, so that the run cannot be repeated from its folder.
@@ -184,6 +80,7 @@ def run(
     overrides, unset = options(set)
     seed, device, method = seed_of(seed), device_of(device), None
     quiet, overwrite = flag_of(quiet, "quiet"), flag_of(overwrite, "overwrite")
+    code, reuse = not flag_of(no_code, "no_code"), flag_of(reuse, "reuse")
     if isinstance(protocol, str):
         overrides.append(f"protocol.name={as_toml(protocol)}")
     elif isinstance(protocol, type):
@@ -197,24 +94,21 @@ def run(
     elif isinstance(scenario, Mapping):
         contents, named = contents_of(scenario)
         method = method or (named if protocol is None else None)
-        loaded = load_contents(contents, overrides, seed, unset=unset, method=method)
+        _require_code(code, method)
+        loaded = load_contents(contents, overrides, seed, unset=unset, code=code, method=method)
     elif isinstance(scenario, str | Path):
-        loaded = load_scenario(path_of(scenario, "scenario"), overrides, seed, unset=unset, method=method)
+        _require_code(code, method)
+        path = path_of(scenario, "scenario")
+        loaded = load_scenario(path, overrides, seed, unset=unset, code=code, method=method)
     else:
         raise refusal("scenario", scenario, "must be a name, a path, or the contents as a dict")
     if loaded.sweep is not None:
         raise UserError(f"{scenario} contains a sweep; run it with `coterie sweep`")
     folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
-    return _ran(
-        loaded,
-        quiet,
-        on_evaluation,
-        out=folder,
-        overwrite=overwrite,
-        device=device,
-        data_dir=data,
-        hooks=hooks,
-    )
+    if reuse and (found := finished_run(loaded, folder, device)) is not None:
+        return _with_method(Run(found), method)
+    more: dict[str, Any] = {"overwrite": overwrite, "device": device, "data_dir": data, "hooks": hooks}
+    return _with_method(_ran(loaded, quiet, on_evaluation, out=folder, **more), method)
 
 
 def load(directory: str | Path) -> Run:
@@ -232,16 +126,19 @@ def resume(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    no_code: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
     """Resume an interrupted run, or extend a finished one, as if it had never stopped.
 
     until: the new end in virtual time, in seconds or as a string, for example "20 min". protocol: the
     method's class, if it was defined in a notebook and is unchanged; otherwise the copy of the method in the
-    results is executed. Raises as `run` does.
+    results is executed, unless `no_code` is set. Raises as `run` does.
     """
     require_not_loading()
-    device, quiet = device_of(device), flag_of(quiet, "quiet")
+    device, quiet, code = device_of(device), flag_of(quiet, "quiet"), not flag_of(no_code, "no_code")
+    method = method_of(protocol)
+    _require_code(code, method)
     earlier = ResumableRun.find(folder_of(directory, "directory"))
     changes = []
     if until is not None:
@@ -249,12 +146,11 @@ def resume(
         earlier.require_extensible()
         earlier.require_later(end_s)
         changes = [f"run.duration={end_s!r} s"]
-    scenario = earlier.scenario(changes, method=method_of(protocol))
+    scenario = earlier.scenario(changes, code=code, method=method)
     earlier.require_unfinished(scenario)
     data = _optional(data_dir, "data_dir")
-    return _ran(
-        scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data
-    )
+    options_ = {"out": earlier.path.parent, "device": device, "data_dir": data}
+    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **options_), method)
 
 
 def fork(
@@ -266,21 +162,35 @@ def fork(
     device: str = "auto",
     data_dir: str | Path | None = None,
     quiet: bool = False,
+    no_code: bool = False,
     on_evaluation: Callable[[Evaluation], object] | None = None,
 ) -> Run:
     """Fork a run: repeat it until `at`, then continue with other values of keys.
 
-    at: virtual time, in seconds or as a string, for example "20 s". protocol: as for `resume`. Raises as
-    `run` does.
+    at: virtual time, in seconds or as a string, for example "20 s". protocol, no_code: as for `resume`.
+    Raises as `run` does.
     """
     require_not_loading()
-    device, quiet = device_of(device), flag_of(quiet, "quiet")
+    device, quiet, code = device_of(device), flag_of(quiet, "quiet"), not flag_of(no_code, "no_code")
+    method = method_of(protocol)
+    _require_code(code, method)
     earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
-    scenario = earlier.scenario(*options(set), method=method_of(protocol))
+    scenario = earlier.scenario(*options(set), code=code, method=method)
     data = _optional(data_dir, "data_dir")
-    return _ran(
-        scenario, quiet, on_evaluation, out=earlier.path.parent, earlier=earlier, device=device, data_dir=data
-    )
+    options_ = {"out": earlier.path.parent, "device": device, "data_dir": data}
+    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **options_), method)
+
+
+def _require_code(code: bool, method: type[Client] | None) -> None:
+    """Raise UserError for a class if code is rejected."""
+    if method is not None and not code:
+        raise UserError(f"no_code = True: protocol = {method.__name__} is code that is not part of coterie")
+
+
+def _with_method(run: Run, method: type[Client] | None) -> Run:
+    """Return a run with the class of its method, which a notebook may define, for replays."""
+    run._method = method
+    return run
 
 
 def _optional(folder: str | Path | None, name: str) -> Path | None:

@@ -28,6 +28,14 @@ def duration(text: str) -> float:
     return seconds
 
 
+def moment(text: str) -> float:
+    """Parse a virtual time, which may be 0."""
+    try:
+        return DURATION.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def refuse_address(address: str | None) -> None:
     """Reject the address of an unused cluster, unless it comes from the environment."""
     if address is not None and address != os.environ.get("RAY_ADDRESS"):

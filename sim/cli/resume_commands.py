@@ -81,8 +81,8 @@ def fork(
         Option(help="TOML file with additional entries, such as churn; all must start after TIME."),
     ] = None,
     without: Annotated[
-        list[int] | None,
-        Option(min=0, help="Client that crashes right after TIME and does not return; may be repeated."),
+        list[str] | None,
+        Option(help="Client that crashes right after TIME and does not return; may be repeated."),
     ] = None,
     anyway: options.Anyway = False,
     data_dir: options.DataDir = None,
@@ -113,7 +113,7 @@ def fork(
 def explain(
     directory: options.Run,
     at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
-    client: Annotated[int, Option(min=0, help="Number of the client.")],
+    client: Annotated[str, Option(help="Number or name of the client: 4 or client-4.")],
     made_of: Annotated[
         bool, Option("--made-of", help="Print whose training the client's model consists of instead.")
     ] = False,
@@ -137,8 +137,10 @@ def explain(
         if made_of:
             from sim.run.resume import made_of as texts
             from sim.run.resume.lineage import lineage_of
+            from sim.world.participants import client_number
 
-            for line in texts.made_of(lineage_of(directory, at, client, windows=windows, **settings), client):
+            found = lineage_of(directory, at, client, windows=windows, **settings)
+            for line in texts.made_of(found, client_number(client, found.names)):
                 echo(line)
             return
         from sim.run.resume.explain import explained_client
@@ -152,7 +154,9 @@ def explore(
     at: Annotated[
         float | None, Option(help="Virtual time that the page shows first.", **options.TIME)
     ] = None,
-    client: Annotated[int | None, Option(min=0, help="Number of the client that it shows first.")] = None,
+    client: Annotated[
+        str | None, Option(help="Number or name of the client that it shows first.", metavar="CLIENT")
+    ] = None,
     no_replay: Annotated[
         bool, Option("--no-replay", help="Leave out whose training the models consist of; executes no code.")
     ] = False,

@@ -127,6 +127,10 @@ class Architecture:
         """Copy of the model in training mode."""
         return self._modules.training
 
+    def new_module(self) -> nn.Module:
+        """Return a new copy of the model on the meta device; calls leave their values in the other ones."""
+        return copy.deepcopy(self._modules.unused)
+
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
         """Return the parameters that modules list in this attribute."""
         names = {
@@ -352,13 +356,13 @@ class _Modules(threading.local):
     """
 
     def __init__(self, module: nn.Module, unused: nn.Module, owner: int = 0) -> None:
-        self._unused = unused
+        self.unused = unused
         own = module if threading.get_ident() == owner else copy.deepcopy(unused)
         self.evaluating = own.eval()
         self.training = copy.deepcopy(own).train()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Modules, (self._unused, self._unused)
+        return _Modules, (self.unused, self.unused)
 
 
 class OwnArchitecture(Architecture):

@@ -153,6 +153,7 @@ def load_contents(
     seed: int | None = None,
     *,
     unset: Sequence[str] = (),
+    code: bool = True,
     method: "type[Client] | None" = None,
 ) -> Scenario:
     """Validate the contents of a scenario file, with options as in `load_scenario`. Raises UserError."""
@@ -162,7 +163,7 @@ def load_contents(
         raise UserError(f"the scenario contains a value that TOML cannot store: {error}") from None
     path = Path.cwd() / "scenario.toml"
     with files_beside(path):
-        return replace(_named(_scenario(raw, overrides, seed, unset, True, method), path), path=path)
+        return replace(_named(_scenario(raw, overrides, seed, unset, code, method), path), path=path)
 
 
 def _named(scenario: Scenario, path: Path) -> Scenario:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 from sim.files.data_folder import DataFolder
 from sim.members import Groups, Members
 
@@ -11,6 +11,17 @@ from sim.members import Groups, Members
 def client_name(index: int) -> str:
     """Return the actor name of client number `index`."""
     return f"client-{index}"
+
+
+def client_number(given: int | str, names: Sequence[str], option: str = "--client") -> int:
+    """Return the number of the client that is given by its number or its name. Raises UserError."""
+    if isinstance(given, str) and given in names:
+        return names.index(given)
+    is_number = isinstance(given, int) or (given.isascii() and given.isdecimal() and len(given) < 10)
+    if is_number and 0 <= int(given) < len(names):
+        return int(given)
+    named = "" if is_number else f", or a name, such as {names[0]}"
+    raise UserError(one_line(f"{option} {given}: must be from 0 to {len(names) - 1}{named}", 300))
 
 
 @dataclass(frozen=True)

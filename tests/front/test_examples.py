@@ -2,13 +2,19 @@
 
 import csv
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sim.run.resume.trained_models import trained_models
 from tests.simulation.test_scenarios import skip_without_data
+from tests.simulation.worlds import DIGITS, run
 
-SCRIPTS = Path(__file__).parents[2] / "docs" / "examples" / "scripts"
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "docs" / "examples" / "scripts"
 
 
 def test_the_script_compares_two_methods(
@@ -46,3 +52,15 @@ def test_prototypes_of_a_class_come_together(
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 6 * 5  # looks, clients, classes of each
     assert {row["class"] for row in rows if row["client"] == "client-5"} == set("56789")
+
+
+def test_an_exported_model_is_used_without_coterie(tmp_path: Path) -> None:
+    models = ROOT / "docs" / "examples" / "models"
+    own = [f"model.name={models / 'transformer.py'}:Transformer", "model.width=32", "run.duration=2 s"]
+    directory = run(tmp_path, DIGITS, *own).directory
+    assert directory is not None
+    [model] = trained_models(directory, [3])
+    file = model.save(tmp_path)
+    script = [sys.executable, models / "exported.py", file]
+    printed = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert printed == f"tensor([{model.outputs(np.zeros((1, 64))).argmax()}])\n"

@@ -139,16 +139,28 @@ _FUNCTIONS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "compare": lambda: ([_RUN], {}),
     "Run": lambda: ([_RUN], {}),
     "Sweep": lambda: ([_SWEEP], {}),
+    "state_dict": lambda: ([1], {}),
+    "predict": lambda: ([1, np.zeros((2, 64))], {}),
+    "curve": lambda: ([None], {}),
+    "plot": lambda: ([None], {}),
 }
+_OF_RUN = ("state_dict", "predict", "curve", "plot")  # methods of a run
 _KEYWORDS: dict[str, tuple[str, ...]] = {
-    "run": ("protocol", "set", "seed", "out", "overwrite", "device", "data_dir", "on_evaluation"),
+    "run": (
+        *("protocol", "set", "seed", "out", "overwrite", "device", "data_dir", "on_evaluation"),
+        *("no_code", "reuse"),
+    ),
     "load": (),
-    "resume": ("until", "protocol", "device", "data_dir", "on_evaluation"),
-    "fork": ("protocol", "device", "data_dir", "on_evaluation"),
+    "resume": ("until", "protocol", "device", "data_dir", "no_code", "on_evaluation"),
+    "fork": ("protocol", "device", "data_dir", "no_code", "on_evaluation"),
     "sweep": ("set", "seeds", "only", "full", "jobs", "out", "device", "data_dir"),
     "compare": ("by", "baseline", "metrics", "target", "clients"),
     "Run": (),
     "Sweep": (),
+    "state_dict": ("at", "model"),
+    "predict": ("at", "model"),
+    "curve": (),
+    "plot": (),
 }
 
 
@@ -196,7 +208,8 @@ def fault_of(seed: int) -> str | None:
     name, given, named, words = odd_call(Random(seed))
     try:
         with redirect_stderr(StringIO()):
-            getattr(coterie, name)(*given, **named)
+            owner = coterie.load(_RUN) if name in _OF_RUN else coterie
+            getattr(owner, name)(*given, **named)
     except documented as error:
         return None if str(error).strip() else f"call {seed}, {words}: an error without words"
     except Exception:

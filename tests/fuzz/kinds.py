@@ -15,7 +15,7 @@ from tests.fuzz.hosts import hosts
 from tests.fuzz.language import language_models
 from tests.fuzz.packed import packed
 from tests.fuzz.requests import requests
-from tests.fuzz.results import checkpoints, results, sweeps
+from tests.fuzz.results import checkpoints, exports, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
 
 _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
@@ -218,6 +218,7 @@ KINDS: Mapping[str, Kind] = {
     "result": results,
     "sweep": sweeps,
     "checkpoint": checkpoints,
+    "export": exports,
     "request": requests,
     "hosts": hosts,
     "packed": packed,

@@ -43,6 +43,7 @@ def results(rng: Random, changes: int) -> tuple[list[str], Commands]:
         ["explain", run, "--at", "500 ms", "--client", "0"],
         ["explore", run, *rng.choice(([], ["--no-replay"], ["--at", "500 ms", "--client", "0"]))],
         ["runs", "runs"],
+        ["export", run],
         _going_on(run, rng),
         rerun,
     ]
@@ -70,6 +71,55 @@ def checkpoints(rng: Random, changes: int) -> tuple[list[str], Commands]:
     words = [_spoiled_file(hidden / rng.choice(names), rng) for _ in range(changes)]
     explain = ["explain", str(directory), "--at", "500 ms", "--client", "0"]
     return words, [explain if rng.random() < 0.2 and hidden is directory else _going_on(str(directory), rng)]
+
+
+_CLIENTS = ("0", "client-1", "client-0", "-1", "", "99", "client-", "x" * 5000, "0,1", "nan", "٣", "9" * 5000)
+_TIMES = (
+    "1 s",
+    "500 ms",
+    "0 s",
+    "1500 ms",
+    "2 s",
+    "1e3 s",
+    "nan",
+    "",
+    "-1 s",
+    "5",
+    "1" * 400 + " s",
+    "1e-300 s",
+)
+_MODELS = ("model", "global", "", "model.0", "\U0001f600", "x" * 5000, "../x", "-")
+_FOLDERS = (
+    "files",
+    ".",
+    "",
+    "nowhere/at/all",
+    "/dev/null",
+    "scenario.toml",
+    "x" * 300,
+    "/proc",
+    "日本",
+    "-x",
+)
+
+
+def exports(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """Models of a run, exported with odd options, or from a spoiled checkpoint, log, table or scenario."""
+    directory = _copied(rng)
+    options: list[str] = []
+    words: list[str] = []
+    parts = sorted(path.name for path in directory.iterdir() if path.is_file() and path.suffix != ".html")
+    for _ in range(changes):
+        match rng.choice(("file", "client", "at", "model", "out")):
+            case "file":
+                words.append(_spoiled_file(directory / rng.choice(parts), rng))
+                continue
+            case option:
+                odd = {"client": _CLIENTS, "at": _TIMES, "model": _MODELS, "out": _FOLDERS}[option]
+                more = [f"--{option}={rng.choice(odd)}"]
+        options += more
+        words.append(spoil.shown(more))
+    return words, [["export", str(directory), *options]]
 
 
 def sweeps(rng: Random, changes: int) -> tuple[list[str], Commands]:

@@ -69,7 +69,7 @@ class Cnn(ModelSection):
     def _norm(self, channels: int) -> list[nn.Module]:
         from torch import nn
 
-        from sim.learning.models.modules.batch_norm import BatchNorm
+        from sim.learning.models.modules.batch_norm import BatchNorm2d
 
         match self.norm:
             case "none":
@@ -77,6 +77,6 @@ class Cnn(ModelSection):
             case "group":
                 return [nn.GroupNorm(self.groups, channels)]
             case "batch":
-                return [BatchNorm(channels)]
+                return [BatchNorm2d(channels)]
             case _:
                 assert_never(self.norm)

@@ -25,6 +25,7 @@ from sim.run.setup.builder import SIMULATED, built
 from sim.run.setup.engine import with_engine
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
+from sim.world.participants import client_number
 
 _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
 _OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all values from the log
@@ -35,7 +36,7 @@ _SHOWN_MAX = 200  # characters of a value
 def explained_client(
     path: Path,
     time_s: float,
-    number: int,
+    client: int | str,
     *,
     data_dir: Path | None = None,
     code: bool = True,
@@ -43,13 +44,14 @@ def explained_client(
 ) -> list[tuple[str, str]]:
     """Return rows of name and value about a client, after all events at `time_s`.
 
-    Replays the log of the run up to that time, also of a killed run; `notice` gets a line about code that
-    has changed since. Raises UserError if there is no such client, or if the log ends before.
+    client: its number or name. Replays the log of the run up to that time, also of a killed run; `notice`
+    gets a line about code that has changed since. Raises UserError if there is no such client, or if the log
+    ends before.
     """
     with replay_of(path, data_dir=data_dir, code=code, notice=notice) as replay:
-        replay.require_client(number)
+        life = replay.client(client)
         replay.run_until(time_s)
-        return list(_described(replay.simulation, replay.simulation.clients[number]))
+        return list(_described(replay.simulation, life))
 
 
 class Replay:
@@ -68,11 +70,10 @@ class Replay:
         directory = RunDirectory.found(self.folder)
         return float(directory.summary()["virtual_seconds"]) if directory.is_whole else None
 
-    def require_client(self, number: int) -> None:
-        """Raise UserError if there is no client with this number."""
-        count = len(self.simulation.clients)
-        if number >= count:
-            raise UserError(f"--client {number}: must be from 0 to {count - 1}")
+    def client(self, given: int | str) -> ClientLife:
+        """Return a client by its number or name. Raises UserError if there is no such client."""
+        clients = self.simulation.clients
+        return clients[client_number(given, [each.name for each in clients])]
 
     def run_until(self, time_s: float) -> None:
         """Replay all events up to `time_s`. Raises UserError if the run ended before."""

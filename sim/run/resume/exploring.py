@@ -11,6 +11,7 @@ from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.resume.lineage import lineage_of
+from sim.world.participants import client_number
 
 _WINDOWS = 16  # recent training began in the last two of them
 _MOST_SHARES = 2_000_000  # shares in a page: bounds the replay's memory and the page's size
@@ -20,7 +21,7 @@ def explore_run(
     path: Path,
     *,
     at_s: float | None = None,
-    client: int | None = None,
+    client: int | str | None = None,
     made_of: bool = True,
     data_dir: Path | None = None,
     code: bool = True,
@@ -28,17 +29,16 @@ def explore_run(
 ) -> Path:
     """Write explore.html into the results folder of a run, and return its path.
 
-    at_s: time that the page shows first. client: the client that it shows first. made_of: replay the run for
+    at_s: time that the page shows first. client: number or name of the client that it shows first. made_of: replay the run for
     the lineage of its models. Raises UserError for other folders or clients, and OSError.
     """
     directory = load_checked(path)
     view = RunView(directory)
-    if client is not None and client >= len(view.clients):
-        raise UserError(f"--client {client}: must be from 0 to {len(view.clients) - 1}")
+    number = None if client is None else client_number(client, view.clients)
     if at_s is not None and at_s > view.end_s:
         raise UserError(f"{path}: the run ended at {view.end_s:g} s, before --at {at_s:g} s")
     sources = _sources(directory, view, made_of, data_dir=data_dir, code=code, notice=notice)
-    return write_page(directory, sources, at_s=at_s or 0.0, client=client)
+    return write_page(directory, sources, at_s=at_s or 0.0, client=number)
 
 
 def _sources(

@@ -78,7 +78,7 @@ class RunLineage:
 def lineage_of(
     path: Path,
     time_s: float | None = None,
-    number: int | None = None,
+    client: int | str | None = None,
     *,
     windows: int = WINDOWS,
     data_dir: Path | None = None,
@@ -94,8 +94,7 @@ def lineage_of(
         simulation = replay.simulation
         engine, observer = simulation.engine, simulation.observer
         assert isinstance(engine, RecordedEngine) and isinstance(observer, ObserverOfModels)
-        if number is not None:
-            replay.require_client(number)
+        number = None if client is None else replay.client(client).index
         engine.now = simulation.loop.time
         end_s = replay.end_s if time_s is None else time_s
         end_s = simulation.rules.duration_s or 0.0 if end_s is None else end_s

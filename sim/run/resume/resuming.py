@@ -36,6 +36,7 @@ from sim.scenario.overrides import add
 from sim.scenario.reading import contents_of
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
+from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
 _SOON_S = 1e-6  # from a fork to its first change: a fork has all events of its moment
@@ -102,7 +103,7 @@ class ResumableRun:
         unset: Sequence[str] = (),
         more: Path | None = None,
         *,
-        without: Sequence[int] = (),
+        without: Sequence[int | str] = (),
         code: bool = True,
         method: type[Client] | None = None,
     ) -> Scenario:
@@ -121,8 +122,9 @@ class ResumableRun:
             changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
             add(added, timed)
             if without:
-                _require_no_return(parent, without, self.fork_s)
-                add(added, {"churn": [_absence(without, self.fork_s)]})
+                gone = [client_number(each, self._client_names(parent), "--without") for each in without]
+                _require_no_return(parent, gone, self.fork_s)
+                add(added, {"churn": [_absence(gone, self.fork_s)]})
         with nullcontext() if self.fork_s is not None else of_another_version(self.path):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
@@ -136,6 +138,12 @@ class ResumableRun:
             overrides=(*recorded.overrides, *given),
             notices=(*recorded.notices, *scenario.notices),
         )
+
+    def _client_names(self, scenario: Scenario) -> Sequence[str]:
+        directory = RunDirectory.found(self.path)
+        if directory.is_whole:
+            return tuple(directory.summary()["client_names"])
+        return [client_name(number) for number in range(scenario.clients.count)]
 
     def _require_same_text(self, scenario: Scenario) -> None:
         """Raise UserError for a method that was passed as a class and differs from the run's."""

@@ -10,7 +10,7 @@ from sim.learning import vision
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES
 from sim.learning.models.mlp import fully_connected
 from sim.learning.models.model import require_images
-from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
+from sim.learning.models.modules.batch_norm import BatchNorm2d, replace_batch_norms
 
 Shape = tuple[int, ...]
 
@@ -34,7 +34,7 @@ def _conv(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Modul
     """Return a 3x3 convolution, batch norm and ReLU."""
     return [
         nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
-        BatchNorm(channels_out),
+        BatchNorm2d(channels_out),
         nn.ReLU(),
     ]
 
@@ -67,12 +67,12 @@ class _Residual(nn.Module):
         self.inner = nn.Sequential(
             *_conv(channels_in, channels_out, stride),
             nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
-            BatchNorm(channels_out),
+            BatchNorm2d(channels_out),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), BatchNorm(channels_out)
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), BatchNorm2d(channels_out)
             )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -131,3 +131,21 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
         norm.__class__ = _OURS[type(norm)]
         norm.keep_statistics_as_parameters()  # type: ignore[operator]
     return module
+
+
+def restore_batch_norms(module: nn.Module) -> None:
+    """Turn each `BatchNorm` inside `module` into torch's class again, in place.
+
+    A negative running variance becomes 0, as which it counts in evaluations. The number of batches becomes 0.
+    """
+    torchs = {ours: theirs for theirs, ours in _OURS.items()}
+    for norm in module.modules():
+        if isinstance(norm, BatchNorm):
+            norm.__class__ = torchs[type(norm)]  # type: ignore[assignment]  # a superclass
+            for name in BatchNorm.untrained:
+                values = norm._parameters.pop(name)
+                assert values is not None
+                norm.register_buffer(
+                    name, values.detach().clamp(min=0) if name == "running_var" else values.detach()
+                )
+            norm.register_buffer("num_batches_tracked", torch.tensor(0))

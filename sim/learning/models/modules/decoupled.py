@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from protocols.framework.objectives import Embedding
-from sim.learning.models.modules.batch_norm import BatchNorm
+from sim.learning.models.modules.batch_norm import BatchNorm1d
 
 _ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")
 
@@ -29,7 +29,7 @@ class DecoupledModule(nn.Module):
         self.projection: nn.Module | None = None
         if "projection" in parts:
             first, last = nn.Linear(features, projection_hidden), nn.Linear(projection_hidden, features)
-            self.projection = nn.Sequential(first, BatchNorm(projection_hidden), nn.ReLU(), last)
+            self.projection = nn.Sequential(first, BatchNorm1d(projection_hidden), nn.ReLU(), last)
         self.head = nn.Linear(features, classes)
         if "head_anchor" in parts:
             self.head_anchor = nn.Parameter(torch.zeros(classes * (features + 1)))

@@ -59,3 +59,11 @@ def replace_dropouts(module: nn.Module) -> nn.Module:
             part.__class__ = Dropout
             part.register_parameter("draw", nn.Parameter(torch.zeros(())))
     return module
+
+
+def restore_dropouts(module: nn.Module) -> None:
+    """Turn each `Dropout` inside `module` into torch's class again, in place."""
+    for part in module.modules():
+        if type(part) is Dropout:
+            del part._parameters["draw"]
+            part.__class__ = nn.Dropout  # type: ignore[assignment]  # a superclass

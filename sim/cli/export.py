@@ -1,0 +1,87 @@
+"""The command `coterie export`: trained models of a run as files."""
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from sim.cli import options
+from sim.cli.exit_codes import echo, exit_on_errors
+from sim.errors import UserError
+from sim.run.interrupts import answering, raise_interrupted
+
+_FOLDER = "models"  # in the results, by default
+
+
+class Format(StrEnum):
+    safetensors = "safetensors"
+
+
+def export(
+    directory: options.Run,
+    format_: Annotated[  # noqa: ARG001  # there is only one
+        Format, Option("--format", help="Format of the files.")
+    ] = Format.safetensors,
+    client: Annotated[
+        list[str] | None,
+        Option(
+            help="Number or name of a client; you can repeat the option. By default, all clients.",
+        ),
+    ] = None,
+    at: Annotated[
+        float | None,
+        Option(
+            help="Virtual time of the models; by default the end of the run.",
+            parser=options.moment,
+            metavar="TIME",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(help="Name of the model, for methods with several for each client.", metavar="NAME"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            help="Folder for the files; by default `models` in the results.",
+            parser=options.folder,
+            metavar="FOLDER",
+        ),
+    ] = None,
+    anyway: Annotated[
+        bool, Option("--anyway", help="Also write models that differ from those of the run.")
+    ] = False,
+    data_dir: options.DataDir = None,
+    no_code: options.NoCode = False,
+) -> None:
+    """Write the clients' models at the end of a run, or at TIME, to one file for each client.
+
+    The names of the tensors are those of the torch module, so that its `load_state_dict` accepts them. The
+    models are computed again from the last checkpoint at or before TIME, and compared with the run's
+    checksums.
+
+    The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
+    """
+    with exit_on_errors(), answering(raise_interrupted):
+        from sim.results.store.output_dir import is_results
+        from sim.run.resume.trained_models import trained_models
+
+        if out is None and not is_results(directory):
+            raise UserError(f"{directory} has no results yet; pass --out, a folder for the files")
+        folder = directory / _FOLDER if out is None else out
+        models = trained_models(
+            directory,
+            client,
+            at,
+            name=model,
+            data_dir=data_dir,
+            code=not no_code,
+            anyway=anyway,
+            notice=partial(echo, err=True),
+        )
+        for each in models:
+            folder.mkdir(parents=True, exist_ok=True)
+            typer.echo(each.save(folder))

@@ -1,0 +1,323 @@
+"""Models out of a run: torch's own modules, loaded from exported files, have the accuracies of the run."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import coterie
+from sim.learning.architecture import Architecture, OwnArchitecture
+from sim.learning.models.plain import plain_module
+from sim.run.options import RunOptions
+from sim.run.resume.trained_models import trained_models
+from sim.run.running import run_scenario
+from sim.run.setup.builder import build
+from sim.scenario.scenario import load_scenario
+from tests.resume.test_resume import coterie as command
+from tests.simulation import test_language_models as languages
+from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
+
+PICTURES = """\
+import numpy as np
+from sklearn.datasets import load_digits
+
+def pictures(rng):
+    x, y = load_digits(return_X_y=True)
+    return (x / 16).reshape(-1, 1, 8, 8).astype(np.float32), y
+"""
+NETWORK = """\
+import torch
+from torch import nn
+
+class Network(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.frozen = nn.Linear(64, 64).requires_grad_(False)
+        self.hidden = nn.Linear(64, 64)
+        self.again = self.hidden  # tied
+        self.norm = nn.BatchNorm1d(64)
+        self.drop = nn.Dropout(0.3)
+        self.register_buffer("scale", torch.rand(64) + 0.5)
+        self.register_buffer("shift", torch.full((64,), 0.25), persistent=False)
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = self.frozen(x.flatten(1)) * self.scale + self.shift
+        x = self.norm(self.again(torch.relu(self.hidden(x))))
+        return self.out(self.drop(torch.relu(x)))
+"""
+ALONE = """\
+import sys
+for name in ("coterie", "sim", "protocols", "actors"):
+    sys.modules[name] = None
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from network import Network
+from safetensors.torch import load_file
+
+model = Network((64,), 10)
+model.load_state_dict(load_file(sys.argv[1]))
+model.eval()
+samples = np.load(sys.argv[2])
+with torch.no_grad():
+    found = model(torch.from_numpy(samples["x"])).argmax(1)
+print(repr(float((found == torch.from_numpy(samples["y"])).double().mean())))
+"""
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, padding=2),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 16),
+        nn.ReLU(),
+        nn.Linear(16, 10),
+    )
+
+
+class Decoupled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 64))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(torch.relu(self.backbone(x)))
+        return scores
+
+
+NAMED: dict[str, tuple[list[str], Callable[[], nn.Module]]] = {
+    "logistic-regression": ([], lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))),
+    "mlp": (
+        ["model.hidden=[30, 20]"],
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 10)
+        ),
+    ),
+    "cnn": (
+        ["data.name=pictures.py:pictures", "model.channels=[4]", "model.hidden=[16]", "model.norm=batch"],
+        convolutions,
+    ),
+    "decoupled": (['model.backbones=["small-mlp"]'], Decoupled),
+}
+
+
+def samples_of(directory: Path, number: int) -> tuple[Tensor, Tensor]:
+    """Test samples of a client of a run."""
+    test = build(load_scenario(directory / "scenario.toml"), device="cpu").engine.data.test
+    x, y = test.of_each(np.array([number]), np.arange(test.counts[number]))
+    return x[0], y[0]
+
+
+def measured(directory: Path, client: str, time_s: float, name: str = "accuracy") -> float:
+    rows = pl.read_parquet(directory / "metrics.parquet")
+    value: float = rows.filter(actor=client, time=time_s, name=name)["value"].item()
+    return value
+
+
+@torch.no_grad()
+def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
+    return float((module.eval()(x).argmax(1) == y).double().mean())
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_plain_torch_has_the_accuracy_of_the_run(tmp_path: Path, kind: str) -> None:
+    settings, make = NAMED[kind]
+    write(tmp_path, PICTURES, "pictures.py")
+    directory = run(tmp_path, DIGITS, f"model.name={kind}", *settings).directory
+    assert directory is not None
+    for number, at, time_s in ((0, [], 4.0), (3, ["--at", "2 s"], 2.0)):
+        result = command("export", directory, "--client", number, *at, "--out", tmp_path / "files")
+        assert result.exit_code == 0, result.output
+        file = Path(result.stdout.strip())
+        module = make()
+        module.load_state_dict(load_file(file))
+        expected = measured(directory, f"client-{number}", time_s)
+        assert accuracy(module, *samples_of(directory, number)) == expected
+        with safe_open(file, "pt") as opened:
+            notes = opened.metadata()
+        assert notes["scenario"] == "world" and notes["client"] == f"client-{number}"
+        assert float(notes["time"]) == time_s and notes["model"] == "model"
+
+
+def test_an_own_module_is_loaded_where_coterie_is_not_installed(tmp_path: Path) -> None:
+    write(tmp_path, NETWORK, "network.py")
+    write(tmp_path, ALONE, "alone.py")
+    directory = run(tmp_path, DIGITS, "model.name=network.py:Network").directory
+    assert directory is not None
+    result = command("export", directory, "--client", "client-2")
+    assert result.exit_code == 0, result.output
+    file = Path(result.stdout.strip())
+    assert file == directory / "models" / "client-2-at-4.safetensors"
+    x, y = samples_of(directory, 2)
+    np.savez(tmp_path / "samples.npz", x=x.numpy(), y=y.numpy())
+    alone = [sys.executable, tmp_path / "alone.py", file, tmp_path / "samples.npz"]
+    printed = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert float(printed) == measured(directory, "client-2", 4.0)
+
+    of_run = coterie.load(directory)
+    module = of_run.model("client-2")
+    assert type(module).__name__ == "Network" and type(module.norm) is nn.BatchNorm1d
+    assert type(module.drop) is nn.Dropout and module.again is module.hidden
+    assert not module.frozen.weight.requires_grad and module.hidden.weight.requires_grad
+    assert accuracy(module, x, y) == float(printed)
+    state = of_run.state_dict(2)
+    assert list(state) == list(module.state_dict()) and "shift" not in state
+    np.testing.assert_allclose(of_run.predict(2, x), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_adapters_come_with_their_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = languages.run(tmp_path).directory
+    assert directory is not None
+    monkeypatch.chdir(tmp_path)  # of the texts and the base
+    of_run = coterie.load(directory)
+    x, y = samples_of(directory, 1)
+    module, state = of_run.model("ab-2"), of_run.state_dict("ab-2")
+    base = load_file(tmp_path / "base.safetensors")
+    assert all(torch.equal(state[name], values) for name, values in base.items())
+    assert set(state) - set(base) == {"h.0.attn.c_attn.lora_a", "h.0.attn.c_attn.lora_b"}
+    again = of_run.model(0)
+    again.load_state_dict(state)
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(again(x).movedim(-1, 1), y, reduction="none").mean(dim=1)
+    assert float(loss.double().mean()) == pytest.approx(measured(directory, "ab-2", 3.0, "loss"), rel=1e-6)
+    assert torch.equal(module(x), again(x))
+    assert of_run.predict("ab-2", x.numpy()).shape == (*x.shape, 256)
+
+
+@pytest.mark.parametrize("checkpoints", [(), (1.0,)])
+@pytest.mark.parametrize("stated", [["run.duration=3 s"], ["run.iterations=3"]])
+def test_models_at_any_time_equal_those_of_the_run(
+    tmp_path: Path, stated: list[str], checkpoints: tuple[float, ...]
+) -> None:
+    kept: dict[float, dict[str, Tensor]] = {}
+
+    class Keeping(coterie.RunHook):
+        def evaluated(self, simulation: Any) -> None:
+            lives = [each for each in simulation.clients if each.actor is not None]
+            rows = simulation.engine.rows([each.params for each in lives])
+            kept[simulation.loop.time()] = {
+                each.name: row.clone() for each, row in zip(lives, rows, strict=True)
+            }
+
+    churn = 'churn=[{at="700 ms",event="crash",clients=[4]},{at="1200 ms",event="rejoin",clients=[4]}]'
+    unset = ["run.duration"] if "run.duration" not in stated[0] else []
+    scenario = load_scenario(write(tmp_path, DIGITS), [*stated, churn, "run.evaluate_every=1 s"], unset=unset)
+    options = RunOptions(
+        out=tmp_path / "runs",
+        device="cpu",
+        hooks=[Keeping()],
+        checkpoints_s=checkpoints,
+        checkpoint_at_end=False,
+    )
+    directory = run_scenario(scenario, options).directory
+    assert directory is not None
+    assert len(kept) > 3
+    for time_s, models in kept.items():
+        found = {each.client: each.values for each in trained_models(directory, time_s=time_s)}
+        assert found.keys() == models.keys()
+        assert all(torch.equal(found[name], values) for name, values in models.items())
+    last = {each.client: each.values for each in trained_models(directory)}
+    assert all(torch.equal(last[name], values) for name, values in kept[max(kept)].items())
+
+
+def test_a_method_with_several_models_names_the_wanted_one(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "from protocols import Client\n"
+        "class Two(Client):\n"
+        "    async def step(self):\n"
+        "        update = await self.train()\n"
+        "        self.params = self.params + update\n"
+        "    def evaluated(self):\n"
+        "        half = 0.5 * self.params\n"
+        "        return {'whole': self.params, 'half': half, 'mixed': [(1.0, self.params), (2.0, half)]}\n",
+        "two.py",
+    )
+    directory = run(tmp_path, DIGITS, "protocol.name=two.py:Two", "run.duration=2 s").directory
+    assert directory is not None
+    x, y = samples_of(directory, 1)
+    of_run = coterie.load(directory)
+    for name in ("whole", "half"):
+        module = of_run.model(1, model=name)
+        assert accuracy(module, x, y) == measured(directory, "client-1", 2.0, f"accuracy_of_{name}")
+    assert torch.equal(of_run.state_dict(1)["1.bias"], of_run.state_dict(1, model="whole")["1.bias"])
+    assert torch.equal(of_run.state_dict(1)["1.bias"], of_run.state_dict(1, model="mixed.0")["1.bias"])
+    result = command("export", directory, "--client", "1", "--model", "half")
+    assert result.stdout.strip().endswith("models/client-1-half-at-2.safetensors")
+    with pytest.raises(coterie.UserError, match=r"it has whole, half, mixed\.0, mixed\.1"):
+        of_run.model(1, model="mixed")
+
+
+def test_wrong_clients_times_and_names_are_refused(tmp_path: Path) -> None:
+    churn = 'churn=[{at="1 s",event="leave",clients=[4]}]'
+    directory = run(tmp_path, QUADRATIC, churn, "run.duration=2 s", "run.evaluate_every=1 s").directory
+    assert directory is not None
+    for words, problem in (
+        (["--client", "6"], "--client 6: must be from 0 to 5"),
+        (["--client", "client-9"], "--client client-9: must be from 0 to 5, or a name, such as client-0"),
+        (["--client", "-1"], "--client -1: must be from 0 to 5"),
+        (["--client", "4"], "client-4 has no model at 2 s: it is not up"),
+        (["--at", "3 s"], "the run ended at 2 s, before --at 3 s"),
+        (["--model", "other"], "--model other: client-0 has no such model; it has model"),
+    ):
+        result = command("export", directory, *words)
+        assert result.exit_code == 2 and problem in result.stderr, result.output
+    assert len(command("export", directory).stdout.splitlines()) == 5
+    assert command("export", directory, "--at", "0 s", "--client", "4").exit_code == 0
+
+
+@pytest.mark.parametrize("at", [[], ["--at", "1500 ms"]])
+def test_models_that_differ_from_the_run_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: list[str]
+) -> None:
+    write(tmp_path, PICTURES, "pictures.py")
+    settings = ["data.name=pictures.py:pictures", "run.duration=2 s", "run.evaluate_every=1 s"]
+    directory = run(tmp_path, DIGITS, *settings).directory
+    assert directory is not None
+    (directory / "checkpoint.pt").unlink()
+    assert command("export", directory, *at).exit_code == 0
+
+    of_run = Architecture.initial
+    monkeypatch.setattr(Architecture, "initial", lambda self, drawn: of_run(self, drawn) * 1.001)
+    result = command("export", directory, *at)
+    assert result.exit_code == 2 and "differ from those of the run" in result.stderr, result.output
+    assert command("export", directory, *at, "--anyway").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_use_the_loaded_values(kind: type[nn.RNNBase]) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = kind(3, 5, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            last: Tensor = self.layer(x)[0][:, -1]
+            return last
+
+    def drawn(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return Recurrent()
+
+    with torch.random.fork_rng(devices=[]):
+        architecture = OwnArchitecture(drawn, "recurrent", (4, 3))
+        flat = architecture.initial(torch.Generator().manual_seed(3))
+    x = torch.linspace(-1, 1, 24).reshape(2, 4, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(plain_module(architecture, flat)(x), architecture.forward(flat, x))
