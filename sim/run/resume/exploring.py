@@ -29,8 +29,8 @@ def explore_run(
 ) -> Path:
     """Write explore.html into the results folder of a run, and return its path.
 
-    at_s: time that the page shows first. client: number or name of the client that it shows first. made_of: replay the run for
-    the lineage of its models. Raises UserError for other folders or clients, and OSError.
+    at_s: time that the page shows first. client: number or name of the client that it shows first. made_of:
+    replay the run for the lineage of its models. Raises UserError for other folders or clients, and OSError.
     """
     directory = load_checked(path)
     view = RunView(directory)
