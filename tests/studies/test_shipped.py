@@ -40,7 +40,7 @@ def test_the_full_form_is_valid(path: Path) -> None:
 def test_editors_find_nothing_wrong_with_them() -> None:
     protocols = {name: load_protocol(name).found.Settings for name in list_protocols()}
     validator = jsonschema.Draft202012Validator(for_editors(scenario_schema(protocols)))
-    assert len(STUDIES) == 65
+    assert len(STUDIES) == 66
     for path in STUDIES:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
         assert [f"{path}: {error.message}" for error in validator.iter_errors(contents)] == []
