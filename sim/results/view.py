@@ -247,7 +247,9 @@ class RunView:
     def happenings(self) -> list[LifecycleEvent]:
         """Lifecycle events of clients, in order."""
         rows = self._table("events").filter(
-            pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
+            pl.col("event").is_in(LIFECYCLE_EVENTS),
+            pl.col("actor").is_in(list(self.clients)),
+            pl.col("time").is_finite(),  # damaged tables may have others
         )
         clients = range(len(self.clients))
         numbers = pl.col("actor").replace_strict(self.clients, clients, return_dtype=pl.Int64)

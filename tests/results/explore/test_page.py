@@ -152,6 +152,20 @@ def test_a_page_says_which_parts_a_run_lacks(tmp_path: Path, without: dict[str, 
     assert ("no intervals" in notes) == (without.get("devices") is False)
 
 
+@pytest.mark.parametrize("time_s", [None, float("nan"), float("inf"), -1.0, 1e300])
+def test_odd_times_in_results_are_left_out_or_clipped(tmp_path: Path, time_s: float | None) -> None:
+    directory = write_run(tmp_path)
+    for name, column in (("events", "time"), ("intervals", "end"), ("metrics", "time"), ("graph", "time")):
+        file = directory.path / f"{name}.parquet"
+        rows = pl.read_parquet(file)
+        odd = pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit(time_s, pl.Float64)).otherwise(column)
+        rows = rows.with_columns(odd.alias(column))
+        rows.write_parquet(file)
+    facts, columns = facts_and_columns(page(directory, ""))
+    assert all(0 <= mark[0] <= facts["end"] or mark[0] == time_s for mark in facts["marks"])
+    assert (columns["measure_time"] * facts["tick"]).max() <= facts["end"]
+
+
 def test_cuts_come_from_the_scenario() -> None:
     text = '[[network.partition]]\nstart = "1 min"\nend = 90\n'
     assert cuts_of(text) == [[60.0, 90.0]]

@@ -122,7 +122,7 @@ function show_client() {
     const model = models.get(peer), cells = [link(peer)];
     if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? age(time - model.end) : "");
     if (place >= 0 && client) cells.push(row.has(peer) ? String(Number(row.get(peer).toPrecision(3))) : "");
-    if (made) cells.push(percent(made.shares[peer] ?? 0));
+    if (made) cells.push(run.is_client(peer) ? percent(made.shares[peer]) : "");
     return cells;
   });
   fill(by_id("peers"), heads, rows);

@@ -56,7 +56,7 @@ function chain_words(run, actor, time) {
   const chain = run.chain(actor, time), last = chain.at(-1);
   if (chain.length < 2) return "";
   const waits = chain.slice(1).map(each => `which waits for ${run.names[each]}`).join(", ").replace("which ", "");
-  return `${run.names[actor]} ${waits}, which ${activity(run, last, time)}.`;
+  return `${run.names[actor]} ${waits}${run.is_client(last) ? `, which ${activity(run, last, time)}` : ""}.`;
 }
 
 // The state in one word for tables.
