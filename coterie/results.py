@@ -133,7 +133,7 @@ class Run:
         if name is None and measure is not None:
             return measure[0].name
         names = self.metrics["name"].unique(maintain_order=True).to_list()
-        if name not in names:
+        if name is None or name not in names:
             raise UserError(f"metric = {name!r}: the run has {', '.join(names)}")
         return name
 
