@@ -149,8 +149,8 @@ def resume(
     scenario = earlier.scenario(changes, code=code, method=method)
     earlier.require_unfinished(scenario)
     data = _optional(data_dir, "data_dir")
-    options_ = {"out": earlier.path.parent, "device": device, "data_dir": data}
-    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **options_), method)
+    more: dict[str, Any] = {"out": earlier.path.parent, "device": device, "data_dir": data}
+    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **more), method)
 
 
 def fork(
@@ -177,8 +177,8 @@ def fork(
     earlier = ResumableRun.find(folder_of(directory, "directory"), seconds(at, "at"))
     scenario = earlier.scenario(*options(set), code=code, method=method)
     data = _optional(data_dir, "data_dir")
-    options_ = {"out": earlier.path.parent, "device": device, "data_dir": data}
-    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **options_), method)
+    more: dict[str, Any] = {"out": earlier.path.parent, "device": device, "data_dir": data}
+    return _with_method(_ran(scenario, quiet, on_evaluation, earlier, **more), method)
 
 
 def _require_code(code: bool, method: type[Client] | None) -> None:

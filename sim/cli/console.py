@@ -136,6 +136,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages, wall_s = summary["messages"], summary["wall_seconds"]
     judged_by = measure_called(summary.get("measure", "accuracy"))
     rows = [("protocol", outcome.protocol(summary))]
+    if (forked := outcome.fork(summary)) is not None:
+        rows.append(("fork", forked.removeprefix("fork ")))
     if accuracy["mean"] is not None:
         rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.whom(summary)})"))
     for measure in MEASURES:

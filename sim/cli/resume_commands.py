@@ -104,6 +104,8 @@ def fork(
         scenario = earlier.scenario(
             overrides or (), unset or (), from_toml, without=without or (), code=not no_code
         )
+    start = "" if earlier.checkpoint is None else f", from the checkpoint at {earlier.time_s:g} s"
+    echo(f"fork of {earlier.name} at {at:g} s{start}", err=True)
     if earlier.checkpoint is None:
         echo(f"{directory} has no checkpoint at or before --at: the fork runs from the start", err=True)
     settings = {"device": device.value, "data_dir": data_dir}

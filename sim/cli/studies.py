@@ -17,8 +17,8 @@ from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, code_of, echo, exit_on_errors, stop
-from sim.errors import require_packages
-from sim.results import text
+from sim.errors import UserError, require_packages
+from sim.results import outcome, text
 from sim.results.measures import measure_called
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -250,7 +250,12 @@ def print_table(heads: list[str], rows: list[list[str]], words: int) -> None:
 
 @app.command()
 def runs(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of result directories.")] = Path("runs"),
+    folder: Annotated[
+        Path | None, Argument(metavar="FOLDER", help="Folder of result directories; by default runs.")
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help="The same as FOLDER, as in the commands that write results.")
+    ] = None,
     where: Annotated[
         list[str] | None,
         Option(metavar="COLUMN=VALUE", help="Filter of the runs: protocol=cobo, overrides~network.loss."),
@@ -264,7 +269,9 @@ def runs(
     with exit_on_errors():
         from sim.studies.listing import COLUMNS, chosen, runs_in
 
-        rows = chosen(runs_in(folder), where or (), sort)
+        if folder is not None and out is not None and folder != out:
+            raise UserError(f"--out {out}: names another folder than {folder}; pass only one of them")
+        rows = chosen(runs_in(folder or out or Path("runs")), where or (), sort)
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
@@ -274,7 +281,19 @@ def runs(
     print_table(list(COLUMNS), cells, len(COLUMNS))
 
 
+def _fork(directory: Path) -> str | None:
+    """Name the parent and the time of a fork; None for other runs, and for unreadable ones."""
+    from sim.results.store.run_directory import RunDirectory
+
+    try:
+        return outcome.fork(RunDirectory(directory).provenance())
+    except UserError:
+        return None
+
+
 def _cell(row: dict[str, Any], column: str) -> str:
+    if column == "state":
+        return ", ".join(filter(None, [row["state"], _fork(Path(row["directory"]))]))
     if column != "result":
         return str(row[column])
     if row["result"] is None:

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from sim.errors import UserError
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.results.outcome import headlines, judged, protocol
+from sim.results.outcome import fork, headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import EXPLORE, HIDDEN, REPORT, is_results, is_under_way
@@ -149,6 +149,7 @@ def _running(folder: Path) -> dict[str, Any]:
         provenance = RunDirectory.found(folder).provenance()
     stated = provenance.get("overrides") or ()
     facts = [
+        *filter(None, [fork(provenance)]),
         *[each for each in stated if isinstance(each, str) and not each.startswith("run.")],
         record.phase,
         f"virtual time {text.duration(record.virtual_s)}",
@@ -179,6 +180,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
 def _ended(folder: Path) -> dict[str, Any]:
     summary = RunDirectory.load(folder).summary()
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
+    if (forked := fork(summary)) is not None:
+        facts.insert(0, forked)
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
     bad = ["interrupted"] if summary["interrupted"] else headlines(summary)

@@ -35,4 +35,6 @@ class LearningSettings:
 
 def start_of(model: Architecture, seed: int, *client: int) -> Tensor:
     """Return the initial parameters [P] of a model: shared by all clients, or of one client by number."""
+    if model.start is not None:
+        return model.start.clone()
     return model.initial(Generator().manual_seed(key(seed, "initial parameters", *client) >> 1))

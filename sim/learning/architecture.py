@@ -68,6 +68,8 @@ class Architecture:
     list in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
+    start: Tensor | None = None
+    """Initial parameters [P] of all clients, if the scenario gives them; by default they are drawn."""
     examples: Tensor | None = None
     """Samples whose operations are counted; by default zeros, which some models do not accept."""
 

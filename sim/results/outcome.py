@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sim.errors import one_line
 from sim.results import text
 from sim.results.measures import MEASURES, Measure, measure_called
 
@@ -91,6 +92,14 @@ def interrupted(summary: Mapping[str, Any]) -> str | None:
     planned_s = summary.get("planned_seconds")  # None if iterations end the run
     planned = "" if planned_s is None else f" of {text.duration(planned_s)}"
     return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
+
+
+def fork(known: Mapping[str, Any]) -> str | None:
+    """Name the parent and the time of a fork, from a summary or a provenance; None for other runs."""
+    found = known.get("fork")
+    if not isinstance(found, Mapping) or not isinstance(found.get("at"), int | float):
+        return None
+    return one_line(f"fork of {found.get('of')} at {text.duration(found['at'])}", 300)
 
 
 def moves(summary: Mapping[str, Any]) -> list[str]:

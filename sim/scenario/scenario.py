@@ -47,6 +47,7 @@ from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
 from sim.scenario.sections.tuned import Tuned
+from sim.scenario.shorter import fit_to_duration
 from sim.world.churn.processes import ChurnProcess
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ class _File:
         self.raw = raw
         self.keys = apply(raw, overrides, unset)
         self.stated = dict.fromkeys(self.keys, "--set")
+        self.notices = fit_to_duration(raw, self.stated)
+        """Lines about parts of the file that a shorter run leaves out."""
 
     def sweep(self) -> Sweep | None:
         """Remove the table of a study from the file, and return it. Raises UserError."""
@@ -282,7 +285,7 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
 
     named: the protocol's name before any option. given: the protocol that was passed as a class.
     """
-    raw, notices = file.raw, []
+    raw, notices = file.raw, list(file.notices)
     if seed is not None:
         file.stated[_SEED] = "--seed"
         if file.keys.count(_SEED) > 1:

@@ -210,6 +210,7 @@ def test_a_class_of_a_notebook_is_resumed_and_forked_by_itself(here: Path) -> No
     longer = coterie.resume(run, until="12 s", protocol=kind, quiet=True)
     whole = ran(set={"run.duration": "12 s"}, protocol=kind, out="whole")
     assert longer.summary["trace_hash"] == whole.summary["trace_hash"]
+    assert set(longer.state_dict(0)) == {"position"}  # without the class as an argument
     leaves = {"churn": [{"event": "leave", "clients": [0], "at": "10 s"}]}
     other = coterie.fork(longer, 9.0, leaves, protocol=kind, quiet=True)
     assert other.events.filter(event="leave")["time"].to_list() == [10.0]

@@ -214,7 +214,7 @@ def fault_of(seed: int) -> str | None:
         return None if str(error).strip() else f"call {seed}, {words}: an error without words"
     except Exception:
         told = traceback.format_exc()
-        if "on_evaluation" in named and "in told" in told:
+        if "on_evaluation" in named and "in called" in told:
             return None  # what that function raises ends the run, and is raised as it is
         return f"call {seed}, {words}:\n{told}"
     return None

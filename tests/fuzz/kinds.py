@@ -12,7 +12,7 @@ from tests.fuzz.calls import calls
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import image_folders, images, own_data, saved_folders, traces
 from tests.fuzz.hosts import hosts
-from tests.fuzz.language import language_models
+from tests.fuzz.language import language_models, starts
 from tests.fuzz.packed import packed
 from tests.fuzz.requests import requests
 from tests.fuzz.results import checkpoints, exports, results, sweeps
@@ -215,6 +215,7 @@ KINDS: Mapping[str, Kind] = {
     "saved": saved_folders,
     "folder": image_folders,
     "language": language_models,
+    "start": starts,
     "result": results,
     "sweep": sweeps,
     "checkpoint": checkpoints,

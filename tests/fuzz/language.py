@@ -1,6 +1,7 @@
 """Language models: bases, texts, and the settings of `coterie pretrain`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,9 +51,14 @@ _SCENARIO: dict[str, Any] = {
 
 def _base(rng: Random, changes: int) -> tuple[bytes, list[str]]:
     """A base whose tensors, notes or bytes are spoiled."""
+    return _weights(_SHAPE, rng, changes)
+
+
+def _weights(shape: TransformerShape, rng: Random, changes: int) -> tuple[bytes, list[str]]:
+    """The tensors of a transformer in a file, of which tensors, notes or bytes are spoiled."""
     drawn = torch.Generator().manual_seed(rng.randrange(2**32))
     weights = {
-        name: torch.randn(each.shape, generator=drawn) for name, each in _SHAPE.made().named_parameters()
+        name: torch.randn(each.shape, generator=drawn) for name, each in shape.made().named_parameters()
     }
     notes: dict[str, Any] = {"heads": 2, "tokenizer": "bytes", "settings": {}}
     words: list[str] = []
@@ -109,6 +115,34 @@ def language_models(rng: Random, changes: int) -> tuple[list[str], Commands]:
     Path("base.toml").write_text(tomli_w.dumps(settings), encoding="utf-8", errors="replace")
     if places and places[0] == "settings":
         return words, [["pretrain", "base.toml", "--quiet"]]
+    return words, [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
+
+
+def starts(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """Models that start from a file, with the file or the scenario's `[model]` spoiled."""
+    scenario = json.loads(json.dumps(_SCENARIO))
+    scenario["model"] = {
+        "name": "transformer",
+        "width": 8,
+        "depth": 1,
+        "heads": 2,
+        "start": "start.safetensors",
+    }
+    places = rng.choices(("tensors", "tensors", "file", "model"), k=changes)
+    content, words = _weights(replace(_SHAPE, inner=32), rng, places.count("tensors"))
+    for name, text in {
+        "ab.txt": b"abba " * 60,
+        "cd.txt": b"cddc " * 60,
+        "start.safetensors": content,
+    }.items():
+        Path(name).write_bytes(text)
+    words += [spoil.replace_file(Path("start.safetensors"), rng) for _ in range(places.count("file"))]
+    for _ in range(places.count("model")):
+        key = rng.choice(("start", "start", "initialisation", "name", "width"))
+        odd = (odd_value(rng), "", ".", "nowhere", "ab.txt", "/dev/null", "independent", "mlp", 4)
+        scenario["model"][key] = value = rng.choice(odd)
+        words.append(f"model.{key} = {spoil.shown(value)}")
+    Path("scenario.toml").write_text(tomli_w.dumps(scenario), encoding="utf-8", errors="replace")
     return words, [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
 
 

@@ -48,7 +48,7 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
     overrides = ["protocol.name=asks.py:Asks", "run.duration=2 s", "run.evaluate_every=1 s"]
     path = run(tmp_path, QUADRATIC, *overrides).directory
 
-    def explained(client: int, time: str) -> dict[str, str]:
+    def explained(client: int | str, time: str) -> dict[str, str]:
         result = coterie("explain", path, "--at", time, "--client", client)
         assert result.exit_code == 0, result.output
         return dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
@@ -63,8 +63,14 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
     assert rows["told"] == "1.0"
     assert "observe" not in rows and not any(" at 0x" in value for value in rows.values())
 
+    assert explained("client-0", "1500 ms") == rows
+
     for client, time, problem in (
         (6, "1 s", "--client 6: must be from 0 to 5"),
+        ("client-6", "1 s", "--client client-6: must be from 0 to 5, or a name, such as client-0"),
+        ("-1", "1 s", "--client -1: must be from 0 to 5"),
+        ("\u0663", "1 s", "must be from 0 to 5, or a name"),
+        ("", "1 s", "must be from 0 to 5, or a name"),
         (0, "3 s", "the run ended at 2 s, before --at 3 s"),
     ):
         result = coterie("explain", path, "--at", time, "--client", client)

@@ -243,6 +243,7 @@ def test_python_returns_the_same_sources(tmp_path: Path) -> None:
     assert path is not None
     loaded = front.load(path)
     assert_frame_equal(loaded.lineage(client=3, at="6 s"), lineage_of(path, 6.0, 3).sources)
+    assert_frame_equal(loaded.lineage(client="client-3", at="6 s"), lineage_of(path, 6.0, 3).sources)
     assert set(loaded.lineage()["time"]) == {0.0, 4.0, 8.0}
     for bad in ({"client": -1}, {"client": 77}, {"at": "77 s"}, {"windows": 0}, {"client": "three"}):
         with pytest.raises(front.UserError):
@@ -254,6 +255,10 @@ def test_a_fork_without_a_client_loses_it_right_after_its_time(tmp_path: Path) -
     fork = done("fork", path, "--at", "5 s", "--without", 3)
     crashes = front.load(fork).events.filter((pl.col("event") == "crash") & (pl.col("time") > 5))
     assert crashes["time", "actor"].rows() == [(5.000001, "client-3"), (5.5, "client-4")]
+    named = done("fork", path, "--at", "5 s", "--without", "client-3")
+    assert front.load(named).summary["trace_hash"] == front.load(fork).summary["trace_hash"]
+    unknown = coterie("fork", path, "--at", "5 s", "--without", "client-9")
+    assert unknown.exit_code == 2 and "--without client-9: must be from 0 to 5, or a name" in unknown.stderr
     returning = coterie("fork", path, "--at", "3 s", "--without", 2, "--quiet")
     assert returning.exit_code == 2
     assert "--without 2: a churn entry of the run lets it rejoin at 4.6 s" in returning.stderr

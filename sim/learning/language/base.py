@@ -183,6 +183,15 @@ def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
 
 def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors of a .safetensors file, float32, and its text metadata."""
+    stored, metadata = tensors_in(file)
+    for name, values in stored.items():
+        if not values.is_floating_point() and not name.endswith(_MASKS):
+            raise file.refusal(f"contains {values.dtype}; must contain real numbers", name)
+    return {name: values.float() for name, values in stored.items()}, metadata
+
+
+def tensors_in(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    """Return the tensors of a .safetensors file, and its text metadata. Raises UserError."""
     from safetensors import SafetensorError, safe_open
 
     if not file.path.is_file():  # opening a pipe would wait for a writer
@@ -196,10 +205,7 @@ def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
             metadata = opened.metadata() or {}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise file.refusal(f"is not a .safetensors file, or is damaged: {shown(str(error))}") from None
-    for name, values in stored.items():
-        if not values.is_floating_point() and not name.endswith(_MASKS):
-            raise file.refusal(f"contains {values.dtype}; must contain real numbers", name)
-    return {name: values.float() for name, values in stored.items()}, metadata
+    return stored, metadata
 
 
 def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from actors.settings.base import SettingError, Settings
 from sim.errors import UserError
+from sim.files.named_files import DataFile
 from sim.learning.data.dataset import DataSection
 from sim.learning.data.kinds import IMAGE_DATASETS
 
@@ -27,12 +30,23 @@ class ModelSection(Settings):
 
     initialisation: Literal["shared", "independent"] = "shared"
     """Initial parameters: equal for all clients (shared), or separate for each client (independent)."""
+    start: DataFile | None = None
+    """File of `coterie export` with the values of all clients' models at the start; `initialisation` must be
+    "shared". By default, initial values are drawn. The path is relative to the current folder, the scenario's
+    folder, or the data folder."""
     name: str
+
+    @model_validator(mode="after")
+    def _has_one_start(self) -> Self:
+        if self.start is not None and self.initialisation != "shared":
+            problem = 'all clients start with the values of model.start; must be "shared"'
+            raise SettingError("initialisation", self.initialisation, problem)
+        return self
 
     @property
     def options(self) -> dict[str, Any]:
         """Values of the keys that only this kind of model has."""
-        return self.model_dump(exclude={"name", "initialisation"})
+        return self.model_dump(exclude={"name", "initialisation", "start"})
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         """Yield the reasons why data of the model's task do not fit, by key (`model...`)."""

@@ -45,6 +45,11 @@ def models_of_clients(
         assert isinstance(model, FullyConnected)
         return (model.size(shape, dataset.outputs),) * len(each)
     kinds = {kind: model.architecture(shape, dataset.outputs, **given) for kind, given in options.items()}
+    if model.start is not None:
+        from sim.learning.models.start_file import set_start
+
+        for architecture in kinds.values():
+            set_start(architecture, folder.file("model.start", model.start))
     return tuple([kinds[kind] for kind in each])
 
 
