@@ -112,7 +112,7 @@ def trained_models(
 ) -> Iterator[TrainedModel]:
     """Yield models of clients after all events at a virtual time, in the order of the clients.
 
-    chosen: numbers or names of clients; None for all that have a model at that time. time_s: None for the
+    chosen: numbers or names of clients; None for all clients with a model at that time. time_s: None for the
     end of the run. name: name of a model, by default the first one that the method's `evaluated` returns.
 
     The run is replayed to its last checkpoint at or before the time, and computed from there. Checksums of
