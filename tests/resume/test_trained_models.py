@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import coterie
@@ -23,6 +23,7 @@ from sim.run.running import run_scenario
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.resume.test_resume import coterie as command
+from tests.resume.test_resume import interrupted
 from tests.simulation import test_language_models as languages
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
 
@@ -282,59 +283,34 @@ def test_wrong_clients_times_and_names_are_refused(tmp_path: Path) -> None:
     assert command("export", directory, "--at", "0 s", "--client", "4").exit_code == 0
 
 
-OTHERS: dict[str, list[str]] = {
-    "network.py:Network": [],
-    "mlp": [],
-    "cnn": NAMED["cnn"][0],
-    "decoupled": NAMED["decoupled"][0],
-}
+def test_forks_and_interrupted_and_killed_runs_have_models(tmp_path: Path) -> None:
+    text = DIGITS.replace('evaluate_every = "2 s"', 'evaluate_every = "500 ms"')
+    directory = run(tmp_path, text).directory
+    assert directory is not None
+    result = command("fork", directory, "--at", "2 s", "--set", "training.learning_rate=0.5", "--quiet")
+    assert result.exit_code == 0, result.output
+    fork = Path(result.stdout.splitlines()[-1].removeprefix("report: ")).parent
+    whole, forked = [
+        {each.client: each.values for each in trained_models(path)} for path in (directory, fork)
+    ]
+    assert whole.keys() == forked.keys()
+    assert not any(torch.equal(whole[name], forked[name]) for name in whole)
+    early = [list(trained_models(path, time_s=1.5)) for path in (directory, fork)]
+    assert all(torch.equal(one.values, other.values) for one, other in zip(*early, strict=True))
 
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_a_new_run_starts_from_an_exported_model(tmp_path: Path, kind: str) -> None:
-    write(tmp_path, PICTURES, "pictures.py")
-    write(tmp_path, NETWORK, "network.py")
-    settings = [f"model.name={kind}", "run.duration=2 s", *OTHERS[kind]]
-    first = run(tmp_path, DIGITS, *settings).directory
-    assert first is not None
-    [model] = trained_models(first, [3])
-    file = model.save(tmp_path)
-    again = run(tmp_path, DIGITS, *settings, f"model.start={file.name}").directory
-    assert again is not None and again.name != first.name
-    assert measured(again, "client-3", 0.0) == measured(first, "client-3", 2.0)
-    other = run(tmp_path, DIGITS, *settings, f"model.start={file}", "run.seed=5").directory
-    assert other is not None
-    expected = load_file(file)
-    for each in trained_models(other, time_s=0.0):
-        assert each.state().keys() == expected.keys()
-        assert all(torch.equal(values, expected[name]) for name, values in each.state().items())
-
-
-def test_files_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
-    whole = {"1.weight": torch.zeros(10, 64), "1.bias": torch.zeros(10)}
-    changes: dict[str, dict[str, Tensor]] = {
-        "has no 1.bias, which the model has": {"1.weight": whole["1.weight"]},
-        "contains more, which the model does not have": whole | {"more": torch.zeros(1)},
-        "has shape (9,); must be (10,)": whole | {"1.bias": torch.zeros(9)},
-        "has dtype torch.float64; must be torch.float32": whole | {"1.bias": torch.zeros(10).double()},
-        "contains numbers that are not finite": whole | {"1.bias": torch.full((10,), torch.nan)},
-    }
-    for problem, tensors in changes.items():
-        save_file(tensors, tmp_path / "start.safetensors")
-        scenario = write(tmp_path, DIGITS)
-        for verb in ("check", "run"):
-            result = command(verb, scenario, "--set", "model.start=start.safetensors")
-            assert result.exit_code == 2 and problem in result.stderr, (problem, result.output)
-    (tmp_path / "start.safetensors").write_bytes(b"x" * 100)
-    for start, more, problem in (
-        ("start.safetensors", [], "is not a .safetensors file, or is damaged"),
-        ("nowhere", [], "no such file"),
-        (".", [], "must be a regular file"),
-        ("start.safetensors", ["model.initialisation=independent"], 'must be "shared"'),
-    ):
-        words = [word for each in more for word in ("--set", each)]
-        result = command("check", scenario, "--set", f"model.start={start}", *words)
-        assert result.exit_code == 2 and problem in result.stderr, result.output
+    (tmp_path / "other").mkdir()
+    ended = interrupted(tmp_path / "other", text, 2.0)
+    [(time_s, models)] = [(each[0].time_s, each) for each in [list(trained_models(ended))]]
+    assert 2.0 <= time_s <= 4.0 and len(models) == 6
+    (ended / "summary.json").unlink()
+    (ended / "checksums.json").unlink()
+    killed = ended.rename(ended.with_name(f".{ended.name}.0123abcd"))
+    path = killed.with_name(ended.name)
+    assert [each.client for each in trained_models(path, time_s=1.5)] == [each.client for each in models]
+    result = command("export", path)
+    assert result.exit_code == 2 and "has no results yet; pass --out" in result.stderr
+    result = command("export", path, "--out", tmp_path)
+    assert result.exit_code == 2 and 'such as --at "20 s"' in result.stderr
 
 
 @pytest.mark.parametrize("at", [[], ["--at", "1500 ms"]])

@@ -341,7 +341,7 @@ def test_several_problems_are_a_line_each(tmp_path: Path, runner: CliRunner) -> 
     lines = runner.invoke(app, ["check", str(path)]).output.splitlines()
     assert lines == [
         f"{path}: clients.count = 0: must be more than 0",
-        f"{path}: model.hiden = [8]: unknown key; allowed: initialisation, name, hidden; "
+        f"{path}: model.hiden = [8]: unknown key; allowed: initialisation, start, name, hidden; "
         "did you mean 'hidden'?",
     ]
 
