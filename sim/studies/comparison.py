@@ -261,9 +261,20 @@ class Comparison:
                 numbers, other = self.numbers(group, metric), self.baseline_of(group)
                 against = None if other is None else self._contrast(metric, group, other)
                 mean = _within(metric, estimate(list(numbers.values())))
-                found.append(Line(group, metric, mean, against, robust=robust(self, group, metric)))
+                found.append(Line(group, metric, mean, against, robust=self._robust(group, metric)))
         corrected = holm([math.nan if line.against is None else line.against.p for line in found])
         return [replace(line, p=p) for line, p in zip(found, corrected, strict=True)]
+
+    def _robust(self, group: SeedGroup, metric: str) -> Robust | None:
+        """Return the statistics over clients of a group; None if the metric is not measured per client."""
+        if metric in WAITS or metric.endswith(WORST) or not self.study.is_of_clients(metric):
+            return None
+        other = self.baseline_of(group)
+        if other is None:
+            return robust(metric, group.runs, [])
+        ours, theirs = group.without(other.excluded), other.without(group.excluded)
+        by_seed = {run.seed: run for run in theirs.runs}
+        return robust(metric, group.runs, [(run, by_seed.get(run.seed)) for run in ours.runs])
 
     def line(self, group: SeedGroup, metric: str) -> Line:
         """Return the line about a metric of a group."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.results.metrics import ALONE
 from sim.studies.statistics import Estimate, trimmed_mean
-from sim.studies.study import WAITS, WORST, higher_is_better
-
-if TYPE_CHECKING:
-    from sim.studies.comparison import Comparison, SeedGroup
+from sim.studies.study import StudiedRun, higher_is_better
 
 
 class Robust(NamedTuple):
@@ -28,29 +26,25 @@ class Robust(NamedTuple):
     hurt: Estimate
 
 
-def robust(comparison: Comparison, group: SeedGroup, metric: str) -> Robust | None:
-    """Return the statistics of a metric of a group; None if it is not measured per client."""
-    if metric in WAITS or metric.endswith(WORST) or not comparison.study.is_of_clients(metric):
-        return None
-    ends = [run.finals(metric) for run in group.runs]
-    alone = [run.finals(metric + ALONE) for run in group.runs]
+def robust(
+    metric: str, runs: Sequence[StudiedRun], pairs: Sequence[tuple[StudiedRun, StudiedRun | None]]
+) -> Robust:
+    """Return the statistics of a metric of clients.
+
+    pairs: runs with the baseline's run of the same seed, over the same clients; None without such a run.
+    """
+    ends = [run.finals(metric) for run in runs]
+    alone = [run.finals(metric + ALONE) for run in runs]
     gains = [_gains(metric, *pair) for pair in zip(ends, alone, strict=True)]
-    against = _against(comparison, group, metric)
+    against = [
+        _gains(metric, run.finals(metric), None if other is None else other.finals(metric))
+        for run, other in pairs
+    ]
     return Robust(
         trimmed_mean([each for each in ends if each is not None], 0.25),
         trimmed_mean([np.heaviside(each, 0.5) for each in against], 0.0),
         trimmed_mean([np.heaviside(-each, 0.0) for each in gains], 0.0),
     )
-
-
-def _against(comparison: Comparison, group: SeedGroup, metric: str) -> list[NDArray[np.float64]]:
-    """Return the gains of a group's clients over the baseline's, for each seed of both."""
-    other = comparison.baseline_of(group)
-    if other is None:
-        return []
-    ours, theirs = group.without(other.excluded), other.without(group.excluded)
-    by_seed = {run.seed: run.finals(metric) for run in theirs.runs}
-    return [_gains(metric, run.finals(metric), by_seed.get(run.seed)) for run in ours.runs]
 
 
 def _gains(

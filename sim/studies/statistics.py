@@ -90,7 +90,9 @@ def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
     (mean,) = _trimmed(values[order], whole[:, of_run], share)
     if len(known) == 1:
         return Estimate(float(mean), math.nan, math.nan, 1)
-    drawn = np.random.default_rng(0).multinomial(len(known), whole[0] / len(known), size=RESAMPLES)
+    drawn = np.random.Generator(np.random.PCG64(0)).multinomial(
+        len(known), whole[0] / len(known), size=RESAMPLES
+    )
     counts, place = np.unique(drawn, axis=0, return_inverse=True)  # few seeds have few different resamples
     parts = np.array_split(counts, math.ceil(counts.shape[0] * values.size / _VALUES_MAX))
     means = np.concatenate([_trimmed(values[order], part[:, of_run], share) for part in parts])

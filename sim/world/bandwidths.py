@@ -1,7 +1,7 @@
 """Bandwidths of actors in bits per second: constant, drawn for each actor, measured, or over time."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
@@ -13,8 +13,8 @@ from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
 from sim.world.bandwidth_tables import BandwidthTable, ChangingBandwidth, MahimahiBandwidth
-from sim.world.devices.slowness import Piece
 from sim.world.distributions import Constant, Distribution, distributions
+from sim.world.network_model import Schedule
 from sim.world.participants import Participants
 from sim.world.plugins import QuantityPlugin, numbers_of
 
@@ -56,8 +56,6 @@ class OwnBandwidth(QuantityPlugin):
 
 
 Way = Literal["uplink", "downlink"]
-Schedule = Callable[[], Iterator[Piece]]
-"""Returns the bandwidths of a link over time: pairs of the end of a period and its bandwidth."""
 
 if TYPE_CHECKING:
     ClientBandwidth = Distribution | PhoneBandwidth | ChangingBandwidth | OwnBandwidth

@@ -3,16 +3,19 @@
 Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from sim.kernel.random import RandomStream, pair_key
-from sim.world.bandwidths import Schedule
+from sim.world.devices.slowness import Piece
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency.nodes import LatencyModel
 from sim.world.loss import NO_LOSS, LossModel
 from sim.world.partitions import ScheduledPartition
+
+Schedule = Callable[[], Iterator[Piece]]
+"""Returns the bandwidths of a link over time: pairs of the end of a period and its bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)

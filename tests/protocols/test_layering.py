@@ -81,7 +81,9 @@ HARMLESS = {
 }
 # Interfaces with their one implementation.
 SAME_NAMES = {"Bell", "Scalar", "Vector"}
-GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
+GENERATORS = {
+    f"{numpy}.random.{each}" for numpy in ("np", "numpy") for each in ("Generator", "Philox", "PCG64")
+}
 
 
 def sources(*folders: str) -> list[Path]:

@@ -11,14 +11,14 @@ _FINE_BELOW_S = 10.0
 _MOST_TICKS = 1 << 31
 
 
-class Clock(NamedTuple):
+class Ticks(NamedTuple):
     """Ticks of a run's virtual time. Times outside the run become its start or its end."""
 
     end_s: float
     tick_s: float
 
     @classmethod
-    def of(cls, end_s: float) -> "Clock":
+    def of(cls, end_s: float) -> "Ticks":
         tick_s = _TICK_S if end_s >= _FINE_BELOW_S else _FINE_TICK_S
         return cls(end_s, max(tick_s, end_s / _MOST_TICKS))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Column:
+class PageColumn:
     """Numbers of one kind: "u1", "u2", "u4" or "f4".
 
     rises: True if the page holds differences of neighbors, which suits ascending numbers.
@@ -32,21 +32,21 @@ class Column:
         return values.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
 
 
-def whole(values: Any, *, rises: bool = False) -> Column:
+def whole(values: Any, *, rises: bool = False) -> PageColumn:
     """Return a column of whole numbers from 0, in the smallest kind that holds them."""
     numbers = np.asarray(values, dtype=np.int64)
     largest = int(numbers.max(initial=0))
     kind = "u1" if largest < 1 << 8 else "u2" if largest < 1 << 16 else "u4"
-    return Column(numbers.clip(0, (1 << 32) - 1), "u4" if rises else kind, rises)
+    return PageColumn(numbers.clip(0, (1 << 32) - 1), "u4" if rises else kind, rises)
 
 
-def real(values: Any) -> Column:
+def real(values: Any) -> PageColumn:
     """Return a column of floats in single precision; too large values become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return Column(np.asarray(values, dtype=np.float64).astype(np.float32), "f4")
+        return PageColumn(np.asarray(values, dtype=np.float64).astype(np.float32), "f4")
 
 
-def packed(columns: Mapping[str, Column]) -> tuple[dict[str, list[Any]], str]:
+def packed(columns: Mapping[str, PageColumn]) -> tuple[dict[str, list[Any]], str]:
     """Return the index of the columns by name, as [kind, count, rises], and their bytes in base64."""
     index = {name: [each.kind, int(each.values.size), each.rises] for name, each in columns.items()}
     content = b"".join([each.encoded() for each in columns.values()])

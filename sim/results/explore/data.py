@@ -1,6 +1,5 @@
 """Content of the page that walks through a run: facts, columns, and notes about missing parts."""
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from actors.settings.units import DURATION
 from sim.results import text
-from sim.results.explore.clock import Clock
-from sim.results.explore.columns import Column, real, whole
+from sim.results.explore.clock import Ticks
+from sim.results.explore.columns import PageColumn, real, whole
 from sim.results.explore.messages import Messages, messages_of
 from sim.results.explore.places import places
 from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, states_of
@@ -44,7 +42,7 @@ class Content:
     """Content of a page: `facts` as JSON values, and columns of numbers by name."""
 
     facts: dict[str, Any]
-    columns: dict[str, Column]
+    columns: dict[str, PageColumn]
 
 
 def content_of(
@@ -52,15 +50,17 @@ def content_of(
     view: RunView,
     sources: Sources | str,
     *,
+    cuts: Sequence[tuple[float, float]] = (),
     at_s: float = 0.0,
     client: int | None = None,
 ) -> Content:
     """Return the content of the page of a run.
 
-    sources: the lineage, or a sentence that tells why it is missing. at_s: time that the page shows first,
+    sources: the lineage, or a sentence that tells why it is missing. cuts: start and end (s) of each network
+    partition. at_s: time that the page shows first,
     around which it has all messages if there are too many. client: the client that it shows first.
     """
-    clock = Clock.of(view.end_s)
+    clock = Ticks.of(view.end_s)
     messages = messages_of(directory, view)
     states = states_of(view)
     names = view.clients if messages is None else messages.names
@@ -78,10 +78,10 @@ def content_of(
         "clusters": None if view.clusters is None else view.clusters.tolist(),
         "states": STATES,
         "marks": _marks(view),
-        "cuts": cuts_of(view.scenario_text),
+        "cuts": [list(cut) for cut in cuts],
         "notes": [],
     }
-    columns: dict[str, Column] = {}
+    columns: dict[str, PageColumn] = {}
     links: list[tuple[int, int]] = []
     for facts_of, columns_of in (
         _states(view, states, names, clock),
@@ -101,7 +101,7 @@ def content_of(
     return Content(facts, columns)
 
 
-Part = tuple[dict[str, Any], dict[str, Column]]
+Part = tuple[dict[str, Any], dict[str, PageColumn]]
 
 
 def _marks(view: RunView) -> list[list[Any]]:
@@ -109,20 +109,7 @@ def _marks(view: RunView) -> list[list[Any]]:
     return [[each.time_s, each.client, each.event, each.state] for each in view.moves[:_MOST_MARKS]]
 
 
-def cuts_of(scenario: str) -> list[list[float]]:
-    """Return the times [start_s, end_s] of the network's cuts in a scenario's text; none if it is damaged."""
-    try:
-        cuts = tomllib.loads(scenario)["network"]["partition"]
-        return [[_seconds(cut["start"]), _seconds(cut["end"])] for cut in cuts]
-    except (ValueError, KeyError, TypeError):
-        return []
-
-
-def _seconds(value: Any) -> float:
-    return DURATION.parse(value) if isinstance(value, str) else float(value)
-
-
-def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clock: Clock) -> Part:
+def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clock: Ticks) -> Part:
     """Return the stretches of all clients, one client after the other.
 
     state_end: 0 to 2 for a wait without a message at its end, else 3 plus the number of the sender.
@@ -151,7 +138,7 @@ def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clo
     return {"wait_types": list(map(text.message_type, types)), "notes": notes}, columns
 
 
-def _measures(view: RunView, clock: Clock) -> Part:
+def _measures(view: RunView, clock: Ticks) -> Part:
     """Return each client's measure and iterations at the evaluations; NaN if unknown."""
     if view.measure is None:
         return {"measure": None, "notes": ["This run has no evaluations."]}, {}
@@ -175,7 +162,7 @@ def _measures(view: RunView, clock: Clock) -> Part:
     return {"measure": facts}, columns
 
 
-def _weights(view: RunView, clock: Clock) -> Part:
+def _weights(view: RunView, clock: Ticks) -> Part:
     """Return the learned weights: all of them, or the largest ones at each time."""
     times = view.graph_times
     if not len(times):
@@ -204,7 +191,7 @@ def _weights(view: RunView, clock: Clock) -> Part:
     return facts | {"notes": [note] if is_cut else []}, columns
 
 
-def _messages(messages: Messages | None, view: RunView, clock: Clock, at_s: float) -> Part:
+def _messages(messages: Messages | None, view: RunView, clock: Ticks, at_s: float) -> Part:
     if messages is None:
         note = "This run kept no messages (run.keep_messages)."
         return {"messages": None, "notes": [note]}, {}
@@ -253,7 +240,7 @@ def _sources(sources: Sources | str, clients: int) -> Part:
         "weight"
     ].to_numpy()
     facts = {"times": times.to_list(), "since": since.tolist(), "note": sources.note}
-    return {"sources": facts}, {"made_of": Column(_shares(whole_weights), "u2")}
+    return {"sources": facts}, {"made_of": PageColumn(_shares(whole_weights), "u2")}
 
 
 def _shares(weights: NDArray[np.float64]) -> NDArray[np.float64]:

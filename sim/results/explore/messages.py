@@ -8,8 +8,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.explore.clock import Clock
-from sim.results.explore.columns import Column, whole
+from sim.results.explore.clock import Ticks
+from sim.results.explore.columns import PageColumn, whole
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import MESSAGE_EVENTS
 from sim.results.view import RunView
@@ -59,7 +59,7 @@ class Messages:
         rows = pl.concat([earlier, table.slice(first, end - first)])
         return rows, from_s, end_s if end == count else float(table["sent"][end])
 
-    def columns(self, clock: Clock, rows: pl.DataFrame) -> tuple[dict[str, Column], dict[str, Any]]:
+    def columns(self, clock: Ticks, rows: pl.DataFrame) -> tuple[dict[str, PageColumn], dict[str, Any]]:
         """Return rows of the table as columns, and the texts that these number."""
         sent = clock.ticks(rows["sent"])
         fates = rows.select(pl.concat_str("fate", "why", separator="\n"))["fate"]
@@ -80,7 +80,7 @@ class Messages:
         }
         return columns, texts
 
-    def bins(self, end_s: float) -> tuple[dict[str, Column], int]:
+    def bins(self, end_s: float) -> tuple[dict[str, PageColumn], int]:
         """Return the numbers of messages by bin of time and actor, and the number of bins.
 
         sent_in: by sender. got_in: delivered, by receiver. failed_in: lost or dropped, by receiver.

@@ -1,6 +1,7 @@
 """explore.html: a self-contained page on which a run is walked through in time."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +15,31 @@ from sim.results.view import RunView
 
 
 def write_page(
-    directory: RunDirectory, sources: Sources | str, *, at_s: float = 0.0, client: int | None = None
+    directory: RunDirectory,
+    sources: Sources | str,
+    *,
+    cuts: Sequence[tuple[float, float]] = (),
+    at_s: float = 0.0,
+    client: int | None = None,
 ) -> Path:
     """Write explore.html into a results folder, and return its path. Raises OSError.
 
     The arguments are those of `content_of`.
     """
-    return directory.write_page(EXPLORE, page(directory, sources, at_s=at_s, client=client))
+    return directory.write_page(EXPLORE, page(directory, sources, cuts=cuts, at_s=at_s, client=client))
 
 
 def page(
-    directory: RunDirectory, sources: Sources | str, *, at_s: float = 0.0, client: int | None = None
+    directory: RunDirectory,
+    sources: Sources | str,
+    *,
+    cuts: Sequence[tuple[float, float]] = (),
+    at_s: float = 0.0,
+    client: int | None = None,
 ) -> str:
     """Return the page of a run."""
     with np.errstate(over="ignore", invalid="ignore"):  # diverged values
-        content = content_of(directory, RunView(directory), sources, at_s=at_s, client=client)
+        content = content_of(directory, RunView(directory), sources, cuts=cuts, at_s=at_s, client=client)
     index, data = packed(content.columns)
     facts = content.facts
     return rendered_page(

@@ -1,9 +1,12 @@
 """explore.html of a run, with the lineage of its models from a replay."""
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.results.explore.data import Sources
 from sim.results.explore.page import write_page
@@ -38,7 +41,7 @@ def explore_run(
     if at_s is not None and at_s > view.end_s:
         raise UserError(f"{path}: the run ended at {view.end_s:g} s, before --at {at_s:g} s")
     sources = _sources(directory, view, made_of, data_dir=data_dir, code=code, notice=notice)
-    return write_page(directory, sources, at_s=at_s or 0.0, client=number)
+    return write_page(directory, sources, cuts=cuts_of(view.scenario_text), at_s=at_s or 0.0, client=number)
 
 
 def _sources(
@@ -74,3 +77,16 @@ def _sources(
         counts[reason] += count
     reads = "; ".join([f"{reason}, {count:,} times" for reason, count in counts.items()])
     return Sources(lineage.sources, f"Shares leave out: {reads}." if reads else "")
+
+
+def cuts_of(scenario: str) -> list[tuple[float, float]]:
+    """Return start and end (s) of each network partition in a scenario's text; none if it is damaged."""
+    try:
+        cuts = tomllib.loads(scenario)["network"]["partition"]
+        return [(_seconds(cut["start"]), _seconds(cut["end"])) for cut in cuts]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _seconds(value: Any) -> float:
+    return DURATION.parse(value) if isinstance(value, str) else float(value)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.results.explore.clock import Clock
+from sim.results.explore.clock import Ticks
 from sim.results.explore.columns import packed, real, whole
 from tests.results.explore.unpacked import columns_of
 
@@ -27,7 +27,7 @@ def test_a_kind_is_as_small_as_its_largest_number() -> None:
 
 def test_ticks_fit_into_32_bits_for_runs_of_any_length() -> None:
     for end_s in (0.0, 0.5, 240.0, 1e6, 1e12):
-        clock = Clock.of(end_s)
+        clock = Ticks.of(end_s)
         ticks = clock.ticks([0.0, end_s, float("nan"), -1.0, 2 * end_s])
         assert ticks.tolist() == [0, ticks[1], 0, 0, ticks[1]]
         assert ticks[1] <= 1 << 31

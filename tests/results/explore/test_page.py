@@ -10,13 +10,14 @@ import pytest
 import coterie as front
 from actors.message import Envelope
 from sim.results.explore import messages
-from sim.results.explore.data import Sources, cuts_of
+from sim.results.explore.data import Sources
 from sim.results.explore.messages import ON_ITS_WAY, messages_of
 from sim.results.explore.page import page
 from sim.results.explore.places import places
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView
+from sim.run.resume.exploring import cuts_of
 from sim.run.resume.lineage import SCHEMA
 from tests.results.explore.unpacked import facts_and_columns
 from tests.results.synthetic import write_run
@@ -168,7 +169,7 @@ def test_odd_times_in_results_are_left_out_or_clipped(tmp_path: Path, time_s: fl
 
 def test_cuts_come_from_the_scenario() -> None:
     text = '[[network.partition]]\nstart = "1 min"\nend = 90\n'
-    assert cuts_of(text) == [[60.0, 90.0]]
+    assert cuts_of(text) == [(60.0, 90.0)]
     for damaged in ("", "[network]", "[network]\npartition = 3", '[[network.partition]]\nstart = "x"', "[["):
         assert cuts_of(damaged) == []
 
