@@ -30,6 +30,7 @@ IMPORTED = (
     "wandb",
     "mlflow",
     "opacus",
+    "perfetto",
     "datasets",
     "PIL",
 )
@@ -76,7 +77,9 @@ def test_requirements_have_lower_bounds_only() -> None:
 
 def test_what_make_installs_is_pinned_and_allowed() -> None:
     versions = pinned()
-    for each in required("dev", "compare", "watch", "vision", "tensorboard", "sockets", "hf", "bench"):
+    for each in required(
+        "dev", "compare", "watch", "vision", "tensorboard", "trace", "sockets", "hf", "bench"
+    ):
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
 
@@ -89,6 +92,7 @@ def test_what_is_imported_is_required() -> None:
         "watch",
         "vision",
         "tensorboard",
+        "trace",
         "wandb",
         "mlflow",
         "privacy",
