@@ -113,14 +113,15 @@ function show_client() {
   const facts = [["Now", activity(run, actor, time)]];
   if (run.chain(actor, time).length > 1) facts.push(["waits for", chain_words(run, actor, time)]);
   const found = client && run.measure ? result(run, actor, time) : null, done = client ? run.value("done", actor, time) : null;
-  if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}, rank ${found.rank} of ${found.of}`]);
+  if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}${rank_words(found)}`]);
   if (done) facts.push(["iterations", `${done.value.toLocaleString("en")} at ${clock(done.time)}`]);
   if (made) facts.push(["made of", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
-  const heads = ["peer", ...(knows ? ["last model from it", "age"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : [])];
+  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(knows ? ["last model from it", "arrived"] : []), ...(place >= 0 && client ? [`weight at ${clock(run.columns.weight_time[place] * run.tick)}`] : []), ...(made ? ["share"] : [])];
   const rows = peers.slice(0, MOST_PEERS).map(peer => {
     const model = models.get(peer), cells = [link(peer)];
-    if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? age(time - model.end) : "");
+    if (run.clusters) cells.push(run.is_client(peer) ? String(run.clusters[peer]) : "");
+    if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? `${age(time - model.end)} ago` : "");
     if (place >= 0 && client) cells.push(row.has(peer) ? String(Number(row.get(peer).toPrecision(3))) : "");
     if (made) cells.push(run.is_client(peer) ? percent(made.shares[peer]) : "");
     return cells;

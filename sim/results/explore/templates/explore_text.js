@@ -79,11 +79,16 @@ function result(run, client, time) {  // {text, time, rank, of} or null
   return { text, time: found.time, rank: better + 1, of };
 }
 
+// The rank among the clients that were evaluated at the same time; none for a client that was alone.
+function rank_words(found) {
+  return found.of > 1 ? `, rank ${found.rank} of ${found.of}` : "";
+}
+
 function sentence(run, actor, time) {
   const said = [`At ${clock(time)}, ${run.names[actor]} ${activity(run, actor, time)}.`];
   if (run.chain(actor, time).length > 2) said.push(`Chain: ${chain_words(run, actor, time)}`);
   const found = run.is_client(actor) && run.measure ? result(run, actor, time) : null;
-  if (found) said.push(`Its ${run.measure.label} at ${clock(found.time)} was ${found.text}, rank ${found.rank} of ${found.of}.`);
+  if (found) said.push(`Its ${run.measure.label} at ${clock(found.time)} was ${found.text}${rank_words(found)}.`);
   if (run.knows_messages(time)) {
     const way = run.on_their_way(time), { from, to } = run.columns;
     const [coming, going] = [to, from].map(column => way.filter(place => column[place] === actor).length);
