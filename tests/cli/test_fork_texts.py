@@ -65,6 +65,6 @@ def test_a_shell_completes_commands_and_options() -> None:
         environment = {"_COTERIE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
         return CliRunner().invoke(app, [], env=environment, prog_name="coterie").stdout.split()
 
-    assert completed("coterie ex") == ["explain", "export"]
+    assert completed("coterie ex") == ["explain", "explore", "export"]
     assert completed("coterie export --cl") == ["--client"]
     assert completed("coterie run --device c") == ["cpu", "cuda"]
