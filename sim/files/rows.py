@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sim.errors import UserError
 from sim.files.input_file import InputFile, between, shown
@@ -43,6 +44,31 @@ class Row:
         if text not in allowed:
             raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
         return text
+
+
+_CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
+
+
+def read_cycle(
+    file: InputFile, column: str, least: float, most: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Read a repeated quantity over time: the columns `time_s`, from 0 on, and one with its values.
+
+    Returns the times, and one value fewer: values[k] applies from times[k] to times[k + 1]. The last row only
+    ends the cycle. Raises UserError.
+    """
+    rows = read_rows(file, "time_s", column)
+    if len(rows) < 2:
+        raise file.refusal("has one row; at least two are needed, as the last row ends the cycle")
+    times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
+    if times_s[0] != 0:
+        raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the start of the cycle")
+    for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
+        if time_s <= before_s:
+            raise row.refusal(
+                f"time_s = {time_s:g}: must be larger than {before_s:g}, the time_s of the previous row"
+            )
+    return tuple(times_s), tuple([row.number(column, least, most) for row in rows[:-1]])
 
 
 def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:

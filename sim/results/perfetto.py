@@ -30,14 +30,9 @@ _ROWS = 50_000  # rows read at once
 _SEQUENCE = 1  # all packets are in one sequence
 
 
-def require_perfetto() -> None:
-    """Raise UserError without the package that defines the format."""
-    require_packages("trace", "--trace", "perfetto")
-
-
 def write_perfetto(directory: RunDirectory) -> Path:
     """Write trace.pftrace into a results folder, and return its path. Raises OSError and UserError."""
-    require_perfetto()
+    require_packages("trace", "a timeline", "perfetto")
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     with directory.whole(TRACE_FILE) as file, file.open("wb") as out:

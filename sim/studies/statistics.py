@@ -93,10 +93,10 @@ def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
     drawn = np.random.Generator(np.random.PCG64(0)).multinomial(
         len(known), whole[0] / len(known), size=RESAMPLES
     )
-    counts, place = np.unique(drawn, axis=0, return_inverse=True)  # few seeds have few different resamples
+    counts, index = np.unique(drawn, axis=0, return_inverse=True)  # few seeds have few different resamples
     parts = np.array_split(counts, math.ceil(counts.shape[0] * values.size / _VALUES_MAX))
     means = np.concatenate([_trimmed(values[order], part[:, of_run], share) for part in parts])
-    low, high = np.quantile(means[place.ravel()], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    low, high = np.quantile(means[index.ravel()], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     return Estimate(float(mean), float(low), float(high), len(known))
 
 

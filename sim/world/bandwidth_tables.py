@@ -17,15 +17,16 @@ from actors.settings.base import Settings, default
 from actors.settings.quantities import Duration, PositiveDuration
 from sim.files.input_file import InputFile
 from sim.files.named_files import BesideFile
-from sim.files.rows import read_rows
+from sim.files.rows import read_cycle
 from sim.kernel.random import RandomStream
 from sim.world.devices.slowness import Piece, cycles
 
 PACKET_BITS = 8 * 1500
 """Size of the packets of a mahimahi trace."""
-_CENTURY_S = 36_500 * 86_400.0
 _MBPS_MAX = 1e9
 _PACKETS_MAX = 10_000_000
+_STEPS_MAX = 10_000_000
+_ROUNDING = 1e-9  # of the number of steps up to a time
 _MS_MAX = 10**12
 
 
@@ -53,7 +54,7 @@ class ChangingBandwidth(Settings):
         return cycles(times_s, bps, offset_s % times_s[-1])
 
     def _source(self) -> InputFile:
-        return InputFile("network bandwidth: file", Path(self.file))
+        return InputFile("file of network.uplink or network.downlink", Path(self.file))
 
 
 class BandwidthTable(ChangingBandwidth):
@@ -68,21 +69,10 @@ class BandwidthTable(ChangingBandwidth):
     @cached_property
     def trace(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         source = self._source()
-        rows = read_rows(source, "time_s", "mbit_per_s")
-        if len(rows) < 2:
-            raise source.refusal("has one row; at least two are needed, as the last row ends the cycle")
-        times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
-        if times_s[0] != 0:
-            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the start of the cycle")
-        for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
-            if time_s <= before_s:
-                raise row.refusal(
-                    f"time_s = {time_s:g}: must be larger than {before_s:g}, the time_s of the previous row"
-                )
-        bps = [1e6 * row.number("mbit_per_s", 0, _MBPS_MAX) for row in rows[:-1]]
-        if not any(bps):
+        times_s, mbps = read_cycle(source, "mbit_per_s", 0, _MBPS_MAX)
+        if not any(mbps):
             raise source.refusal("has no row with mbit_per_s > 0 before the last one")
-        return tuple(times_s), tuple(bps)
+        return times_s, tuple([1e6 * each for each in mbps])
 
 
 class MahimahiBandwidth(ChangingBandwidth):
@@ -110,9 +100,13 @@ class MahimahiBandwidth(ChangingBandwidth):
         if end_ms == 0:
             raise source.refusal("ends at 0 ms; the last line must be larger than 0")
         step_ms = 1e3 * self.step
-        count = max(1, math.ceil(end_ms / step_ms))
+        if end_ms / step_ms > _STEPS_MAX:
+            raise source.refusal(
+                f"lasts {end_ms:,} ms, more than {_STEPS_MAX:,} steps of {step_ms:g} ms; use a larger step"
+            )
+        count = max(1, math.ceil(end_ms / step_ms - _ROUNDING))
         # A packet at the end of a step belongs to this step, so that the last packet has one.
-        steps = np.clip(np.ceil(times_ms / step_ms).astype(np.int64) - 1, 0, count - 1)
+        steps = np.clip(np.ceil(times_ms / step_ms - _ROUNDING).astype(np.int64) - 1, 0, count - 1)
         packets = np.bincount(steps, minlength=count)
         times_s = [number * self.step for number in range(count)] + [end_ms / 1e3]
         bits = (PACKET_BITS * packets).tolist()

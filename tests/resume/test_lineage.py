@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 import coterie as front
 from sim.learning.engine.affine import affine_map
-from sim.learning.engine.lineage import OPTIMIZER, UNKNOWN, Lineage
+from sim.learning.engine.lineage import OPTIMIZER, SAMPLES, UNKNOWN, Lineage
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.recorded import RecordedEngine, recorded_terms
 from sim.learning.engine.replay_log import RecordedReadLog
@@ -282,3 +282,29 @@ def test_models_are_sums_in_any_weather(tmp_path: Path) -> None:
             assert require_sums(simulation) > 5
 
     are_sums()
+
+
+def test_models_that_are_traced_apart_have_the_same_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run(tmp_path, LOSSY, *AFFINE["cobo"], "training.optimizer=adam").directory
+    assert path is not None
+    together = lineage_of(path)
+    monkeypatch.setattr("sim.run.resume.lineage._NUMBERS_AT_ONCE", 1)
+    apart = lineage_of(path)
+    assert_frame_equal(apart.sources, together.sources)
+    assert apart.reads == together.reads  # each job is counted once
+
+
+def test_weights_of_samples_from_other_vectors_are_named(tmp_path: Path) -> None:
+    (tmp_path / "weighs.py").write_text(
+        "from protocols import Client\n\n"
+        "class Weighs(Client):\n"
+        "    async def step(self):\n"
+        "        weights = await self.loss(self.params, on='train', reduction='none')\n"
+        "        update = await self.train(1, weights=weights)\n"
+        "        self.params = self.params + update\n"
+    )
+    path = run(tmp_path, LOSSY, "protocol.name=weighs.py:Weighs").directory
+    assert path is not None
+    assert {reason for reason, _ in lineage_of(path).reads} == {SAMPLES}

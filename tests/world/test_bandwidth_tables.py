@@ -88,6 +88,22 @@ def test_a_trace_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, prob
     assert problem in str(refused.value) and "trace.up" in str(refused.value)
 
 
+def test_a_trace_of_too_many_steps_is_refused_before_they_are_made(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"more than 10,000,000 steps of 0\.001 ms; use a larger step"):
+        mahimahi(tmp_path, "999999999999", step="1 us").pieces(1, "a")
+
+
+@pytest.mark.parametrize("step", ["1.1 ms", "0.7 ms", "0.3 ms", "70 us"])
+def test_steps_that_are_no_whole_milliseconds_have_lengths_and_all_packets(tmp_path: Path, step: str) -> None:
+    for end_ms in range(1, 60):
+        times_s, bps = mahimahi(tmp_path, "\n".join(map(str, range(1, end_ms + 1))), step=step).trace
+        assert all(start < end for start, end in itertools.pairwise(times_s)), (step, end_ms)
+        bits = sum(
+            rate * (end - start) for rate, (start, end) in zip(bps, itertools.pairwise(times_s), strict=True)
+        )
+        assert bits == pytest.approx(PACKET_BITS * end_ms, rel=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_step_of_mahimahi_delivers_the_packets_of_the_trace(tmp_path: Path, seed: int) -> None:
     draws = random.Random(seed)

@@ -7,7 +7,7 @@ the recorded computations, from the last to the first.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from sim.learning.engine.recorded import Computation, PendingFactor, RecordedFac
 from sim.learning.engine.snapshot import VectorId
 
 CLIPPED, OPTIMIZER, UNKNOWN = "clipped pulls", "pulls of another optimizer", "factors that the log lacks"
+SAMPLES = "weights of samples that come from another vector"
 
 
 class ColumnRange(NamedTuple):
@@ -55,13 +56,13 @@ _Ranges = dict[ColumnRange, np.ndarray]
 class Lineage:
     """Pass over the records of an engine.
 
-    factors: values of scalars that scale vectors, by serial. reads: number of jobs whose result depends on
-    another vector in an unknown way, by reason and client.
+    factors: values of scalars that scale vectors, by serial. reads: numbers of the computations whose result
+    depends on another vector in an unknown way, by reason and client; -1 for a computation of no client.
     """
 
     records: Sequence[Computation]
     factors: Mapping[int, float]
-    reads: Counter[tuple[str, int]] = field(default_factory=Counter)
+    reads: defaultdict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
     _open: dict[VectorId, _Ranges] = field(default_factory=dict)
 
     def sources(self, vectors: Sequence[RecordedTerms]) -> Iterator[Source]:
@@ -70,7 +71,7 @@ class Lineage:
             for owner, factor in terms:
                 value = self._value(factor)
                 if value is None:
-                    self.reads[UNKNOWN, -1] += 1
+                    self.reads[UNKNOWN, -1].add(-1)
                 else:
                     self._add(owner, ColumnRange(0, 0, owner.width), _unit(number, len(vectors)), value)
         for number in range(len(self.records) - 1, -1, -1):
@@ -88,7 +89,7 @@ class Lineage:
         operation = record.operation
         if isinstance(operation, Train):
             yield from _as_sources(number, record, output, ranges)
-            self._pass_job(record, operation, output, ranges)
+            self._pass_job(number, record, operation, output, ranges)
         elif isinstance(operation, Mix) and (values := self._all(record.factors)) is not None:
             for owner, value in zip(record.inputs, values, strict=False):
                 self._pass(owner, ranges, value)
@@ -106,20 +107,24 @@ class Lineage:
                         self._add(record.inputs[0], piece, coefficients)
         else:
             if isinstance(operation, Mix):
-                self.reads[UNKNOWN, -1] += 1
+                self.reads[UNKNOWN, -1].add(number)
             yield from _as_sources(number, record, output, ranges)
 
-    def _pass_job(self, record: Computation, operation: Train, output: int, ranges: _Ranges) -> None:
+    def _pass_job(
+        self, number: int, record: Computation, operation: Train, output: int, ranges: _Ranges
+    ) -> None:
         """Pass the coefficients of a job's result on to its start, its optimizer state and its anchors."""
         starts = self._all(record.factors)
         job, slots = record.payload, operation.optimizer.slots
         assert isinstance(job, TrainJob)
-        map_ = self._map(operation, job, record, output)
+        maps, unknown = self._maps(operation, job, record)
         first = len(record.factors)
         anchors = record.inputs[first + bool(slots) + bool(operation.weighted) :]
+        map_ = None if maps is None else maps[output]
         if starts is None:
-            self.reads[UNKNOWN, job.client] += 1
-            starts = ()
+            unknown, starts = [*unknown, UNKNOWN], ()
+        for reason in unknown:
+            self.reads[reason, job.client].add(number)
         architecture = operation.kernel.architecture
         for columns, coefficients in ranges.items():
             pieces = _pieces(columns, architecture) if map_ is not None else [(columns, True)]
@@ -135,18 +140,20 @@ class Lineage:
                 for owner, factor in zip(anchors, of.anchors, strict=False):
                     self._add(owner, piece, coefficients, factor)
 
-    def _map(self, operation: Train, job: TrainJob, record: Computation, output: int) -> AffineMap | None:
-        known = self._all(record.strengths)
-        if known is None:
-            self.reads[UNKNOWN, job.client] += 1
-            return None
+    def _maps(
+        self, operation: Train, job: TrainJob, record: Computation
+    ) -> tuple[tuple[AffineMap, AffineMap] | None, list[str]]:
+        """Return the maps of a job's parameters and state, if known, and what its result also depends on."""
+        unknown = [SAMPLES] if operation.weighted else []
+        strengths = self._all(record.strengths)
+        if strengths is None:
+            return None, [*unknown, UNKNOWN]
         rate = job.learning_rate
         rates = rate if isinstance(rate, tuple) else (rate,) * job.steps
-        found = affine_map(operation.optimizer, rates, job.steps_done, known)
-        if found is None and known:
-            linear = operation.optimizer.rule.is_linear
-            self.reads[CLIPPED if linear else OPTIMIZER, job.client] += 1
-        return None if found is None else found[output]
+        maps = affine_map(operation.optimizer, rates, job.steps_done, strengths)
+        if maps is None and strengths:
+            unknown.append(CLIPPED if operation.optimizer.rule.is_linear else OPTIMIZER)
+        return maps, unknown
 
     def _pass_with_part(self, record: Computation, operation: WithPart, ranges: _Ranges) -> None:
         whole, part = record.inputs

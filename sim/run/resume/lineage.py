@@ -35,6 +35,7 @@ from sim.run.resume.explain import replay_of
 
 Shown = Sequence[Mapping[str, Ensemble]] | None
 WINDOWS = 8
+_NUMBERS_AT_ONCE = 20_000_000  # weights in memory
 TRAINING, START, GIVEN, COMPUTED = "training", "start", "given", "computed"
 """Kinds of sources: training of a client, initial models, values that a method gave, results of functions."""
 SCHEMA = {
@@ -195,27 +196,38 @@ def traced(
     """Return the sources of models, from the records of the simulation's engine."""
     engine = simulation.engine
     assert isinstance(engine, RecordedEngine)
-    lineage = Lineage(engine.records, factors)
-    table = _Table(simulation, engine, moments, windows)
-    for source in lineage.sources([moment.terms for moment in moments]):
-        table.add(source)
+    lineage, end_s = Lineage(engine.records, factors), max((each.time_s for each in moments), default=0.0)
+    at_once = max(1, _NUMBERS_AT_ONCE // (windows * len(simulation.clients)))
+    tables = [pl.DataFrame(schema=SCHEMA)]
+    for first in range(0, len(moments), at_once):
+        some = moments[first : first + at_once]
+        table = _Table(simulation, engine, some, windows, end_s)
+        for source in lineage.sources([moment.terms for moment in some]):
+            table.add(source)
+        tables.append(table.frame())
     names = tuple([client.name for client in simulation.clients])
     reads = {
-        (reason, names[client] if client >= 0 else ""): count
-        for (reason, client), count in sorted(lineage.reads.items())
+        (reason, names[client] if client >= 0 else ""): len(records)
+        for (reason, client), records in sorted(lineage.reads.items())
     }
-    return RunLineage(table.frame(), reads, names, simulation.clusters)
+    return RunLineage(pl.concat(tables), reads, names, simulation.clusters)
 
 
 class _Table:
     """Weights of sources, added up by model, client and window of time."""
 
     def __init__(
-        self, simulation: Simulation, engine: RecordedEngine, moments: Sequence[Moment], windows: int
+        self,
+        simulation: Simulation,
+        engine: RecordedEngine,
+        moments: Sequence[Moment],
+        windows: int,
+        end_s: float,
     ) -> None:
+        """end_s: end of the last window."""
         self._engine, self._moments, self._windows = engine, moments, windows
         self._names = [client.name for client in simulation.clients]
-        self._end_s = max((moment.time_s for moment in moments), default=0.0)
+        self._end_s = end_s
         self._widths = np.array(
             [sum(owner.width for owner, _ in moment.terms[:1]) or 1 for moment in moments], dtype=float
         )

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -24,7 +24,7 @@ from actors.settings.quantities import (
 )
 from sim.files.input_file import InputFile
 from sim.files.named_files import BesideFile
-from sim.files.rows import read_rows
+from sim.files.rows import read_cycle
 from sim.kernel.random import RandomStream, stream
 from sim.world.devices.slowness import Piece, cycles, once, periods, spells
 from sim.world.plugins import WorldPlugin
@@ -32,7 +32,6 @@ from sim.world.plugins import WorldPlugin
 Trace = tuple[tuple[float, ...], tuple[float, ...]]
 """Times in seconds from 0 on, one more than factors: factors[k] applies from times[k] to times[k + 1]."""
 
-_CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
 _PIECES_TRIED = 100
 
 
@@ -151,20 +150,7 @@ class MeasuredSlowTimes(SlowTimes):
     def trace(self) -> Trace:
         """Slowdown factors over time, as read from the file. Raises UserError."""
         source = InputFile("devices.measured.file", Path(self.file))
-        rows = read_rows(source, "time_s", "factor")
-        if len(rows) < 2:
-            raise source.refusal("has one row; at least two are needed, as the last row ends the cycle")
-        times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
-        if times_s[0] != 0:
-            raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the start of the cycle")
-        for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
-            if time_s <= before_s:
-                raise row.refusal(
-                    f"time_s = {time_s:g}: must be larger than {before_s:g}, the time_s of the previous row"
-                )
-        # The last row only ends the cycle.
-        factors = [row.number("factor", FACTOR_MIN, FACTOR_MAX) for row in rows[:-1]]
-        return tuple(times_s), tuple(factors)
+        return read_cycle(source, "factor", FACTOR_MIN, FACTOR_MAX)
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
         length_s = self.trace[0][-1]
