@@ -24,6 +24,8 @@ from sim.studies.tables import over_clients
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
+STUDIES = (Path(__file__).parents[2] / "docs/how-to/studies.md").read_text(encoding="utf-8")
+
 Small = tuple[Plan, SweepResult]
 
 
@@ -167,3 +169,21 @@ def test_without_common_seeds_nobody_is_compared_with_the_baseline(small: Small)
     comparison.__dict__.pop("lines", None)
     found = comparison.line(group, "distance").robust
     assert found is not None and found.improvement.runs == 0 and found.middle.runs == 2
+
+
+def test_with_three_seeds_an_interval_is_the_range_of_the_runs() -> None:
+    """It misses the mean of a symmetric distribution if all three are on one side: 2 times in 8."""
+    runs = [np.array([value]) for value in (0.2, 0.7, 0.4)]
+    found = trimmed_mean(runs, 0.0)
+    assert (found.low, found.high) == pytest.approx((0.2, 0.7))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds, stated", [(3, 0.75), (5, 0.84), (10, 0.90)])
+def test_intervals_contain_the_true_value_as_often_as_the_page_states(seeds: int, stated: float) -> None:
+    draws, inside, count = np.random.default_rng(1), 0, 4000
+    for values in draws.normal(size=(count, seeds, 1)):
+        found = trimmed_mean(list(values), 0.0)
+        inside += found.low <= 0 <= found.high
+    assert inside / count == pytest.approx(stated, abs=0.015)
+    assert f"{stated:.0%}".replace("%", " %") in STUDIES
