@@ -57,8 +57,8 @@ def content_of(
     """Return the content of the page of a run.
 
     sources: the lineage, or a sentence that tells why it is missing. cuts: start and end (s) of each network
-    partition. at_s: time that the page shows first,
-    around which it has all messages if there are too many. client: the client that it shows first.
+    partition. at_s: time that the page shows first, around which it has all messages if there are too many.
+    client: the client that it shows first.
     """
     clock = Ticks.of(view.end_s)
     messages = messages_of(directory, view)
