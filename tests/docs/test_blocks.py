@@ -71,9 +71,10 @@ def joined(text: str) -> list[str]:
 
 
 def test_there_is_no_block_of_another_language() -> None:
-    """Sessions, "pycon", are of docstrings, whose examples `test_docstrings` runs."""
-    assert {block.language for block in blocks()} == {"", "python", "toml", "pycon"}
+    """Sessions, "pycon", are of docstrings, which `test_docstrings` runs; `test_extending` applies diffs."""
+    assert {block.language for block in blocks()} == {"", "python", "toml", "pycon", "diff"}
     assert {block.page.name for block in of("pycon")} == {"api.md"}
+    assert {block.page.name for block in of("diff")} == {"extending.md"}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
