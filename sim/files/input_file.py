@@ -16,13 +16,16 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
 
 from sim.errors import UserError, one_line
 from sim.files import machine
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIMIT_BYTES = 512 * 2**20
 """Largest size of a file, also after unpacking .gz or .xz; CIFAR's images take 150 MiB."""
@@ -32,6 +35,7 @@ SETTINGS_BYTES = 64 * 2**20
 
 _ARCHIVE = "a .npz file of arrays of numbers"
 _SHOWN = 60  # characters of a wrong value in messages
+_NUMBER_BYTES = 8  # memory of a number of a tensor during its conversion to float32
 _PIECE_BYTES = 1 << 20  # bytes unpacked at a time
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -191,6 +195,24 @@ class InputFile:
                 return [loaded[name] for name in names]
 
         return self.parsed(parse, _ARCHIVE)
+
+    def tensors(self) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+        """Return the tensors of a .safetensors file, and its text metadata."""
+        from safetensors import SafetensorError, safe_open
+
+        if not self.path.is_file():  # opening a pipe would wait for a writer
+            raise self.refusal("no such file" if not os.path.lexists(self.path) else "must be a regular file")
+        try:
+            with safe_open(self.path, framework="pt") as opened:
+                names = list(opened.keys())
+                shapes = [opened.get_slice(name).get_shape() for name in names]
+                self.require_room(_NUMBER_BYTES * sum(map(math.prod, shapes)))  # sparse files state any size
+                stored = {name: opened.get_tensor(name) for name in names}
+                metadata = opened.metadata() or {}
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            what = f"is not a .safetensors file, or is damaged: {shown(str(error))}"
+            raise self.refusal(what) from None
+        return stored, metadata
 
     def names(self) -> list[str]:
         """Return the names of the arrays in a .npz file."""

@@ -7,7 +7,6 @@ transformers wrote: config.json and model.safetensors, and optionally tokenizer.
 from __future__ import annotations
 
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -30,7 +29,6 @@ _METADATA = "coterie"
 _WEIGHTS, _CONFIG, _TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 _UNSUPPORTED = "coterie does not support this setting of GPT-2"
 _MASKS = (".attn.bias", ".attn.masked_bias")  # in older checkpoints
-_NUMBER_BYTES = 8  # memory of a number during its conversion to float32
 _LARGEST = 10_000_000  # largest size that a file may state
 
 _Size = Annotated[PositiveInt, Field(le=_LARGEST)]
@@ -183,29 +181,11 @@ def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
 
 def _tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors of a .safetensors file, float32, and its text metadata."""
-    stored, metadata = tensors_in(file)
+    stored, metadata = file.tensors()
     for name, values in stored.items():
         if not values.is_floating_point() and not name.endswith(_MASKS):
             raise file.refusal(f"contains {values.dtype}; must contain real numbers", name)
     return {name: values.float() for name, values in stored.items()}, metadata
-
-
-def tensors_in(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """Return the tensors of a .safetensors file, and its text metadata. Raises UserError."""
-    from safetensors import SafetensorError, safe_open
-
-    if not file.path.is_file():  # opening a pipe would wait for a writer
-        raise file.refusal("no such file" if not os.path.lexists(file.path) else "must be a regular file")
-    try:
-        with safe_open(file.path, framework="pt") as opened:
-            names = list(opened.keys())
-            shapes = [opened.get_slice(name).get_shape() for name in names]
-            file.require_room(_NUMBER_BYTES * sum(map(math.prod, shapes)))  # sparse files may state any size
-            stored = {name: opened.get_tensor(name) for name in names}
-            metadata = opened.metadata() or {}
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise file.refusal(f"is not a .safetensors file, or is damaged: {shown(str(error))}") from None
-    return stored, metadata
 
 
 def _shape_of(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sim.files.input_file import InputFile, shown
 from sim.learning.architecture import Architecture
-from sim.learning.language.base import tensors_in
 from sim.learning.models.modules.several_inputs import SeveralInputs
 from sim.learning.models.plain import plain_module
 
@@ -20,7 +19,7 @@ def set_start(architecture: Architecture, file: InputFile) -> None:
     Raises UserError unless the file has exactly the tensors of the model, with finite values.
     """
     module = plain_module(architecture, torch.zeros(architecture.numel))
-    stored = _fitting(tensors_in(file)[0], module.state_dict(), file)
+    stored = _fitting(file.tensors()[0], module.state_dict(), file)
     module.load_state_dict(stored)
     prefix = "module." if isinstance(architecture.module, SeveralInputs) else ""
     named = dict(module.named_parameters()) | dict(module.named_buffers())

@@ -5,10 +5,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import assert_never
 
 import torch
 
+from actors.source_location import of_error, written
 from protocols.framework.context import NO_LINKS, NewcomersStart
 from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
@@ -17,6 +17,7 @@ from sim.core.message_contents import has_non_finite
 from sim.core.process import simulating, spare
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
+from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
@@ -24,6 +25,7 @@ from sim.learning.engine import Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
+from sim.plugins.section import FAILURES, in_short
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
@@ -37,7 +39,7 @@ from sim.run.setup.engine import (
     with_engine,
 )
 from sim.run.setup.learning import load_learning
-from sim.run.setup.plan import RunPlan, planned, users_faults
+from sim.run.setup.plan import RunPlan, planned
 from sim.scenario.protocol_errors import made
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_settings
@@ -92,7 +94,7 @@ def prepare(
     workers: MakeWorkers = threads_here,
 ) -> PreparedRun:
     """Return a run of a scenario at virtual time 0. Raises UserError."""
-    with users_faults(scenario):
+    with _users_faults(scenario):
         folder, devices = DataFolder(data_dir, download), scenario.engine.devices
         on = choose_device(device) if devices is None else first_device(devices, device)
         builder = _Builder(scenario, folder, on, classes, workers)
@@ -107,7 +109,7 @@ def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
     # Nothing is computed, so the device and its speed do not matter.
     way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
     on_cpu = with_engine(scenario, way=way, precision="float32", threads=1, devices=None)
-    with users_faults(on_cpu):
+    with _users_faults(on_cpu):
         builder = _Builder(on_cpu, folder, choose_device("cpu"))
         simulation = builder.simulation()
     with closing(simulation):
@@ -134,6 +136,23 @@ def built(
         with closing(prepared.simulation):
             spare()  # including the modules that were loaded meanwhile
             yield prepared
+
+
+@contextmanager
+def _users_faults(scenario: Scenario) -> Iterator[None]:
+    """Raise errors of the user's code before the first step as a UserError that names the line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FAILURES as error:
+        plugins = [(each, each.sources) for each in scenario.plugins]
+        files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
+        frames = [frame for frame in of_error(error) if frame[0] in files]
+        if not frames:  # an error of coterie
+            raise
+        about = files[frames[-1][0]].key_and_value
+        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:
@@ -236,21 +255,17 @@ class _Builder:
         models = [own.architecture for own in self.learning.settings]
         common = {key: start_of(own.architecture, seed) for key, own in self.learning.kinds.items()}
 
-        def own_head(model: Architecture, index: int) -> torch.Tensor:
-            start, backbone = start_of(model, seed, index), model.part("backbone")
-            start[backbone] = common[model.key][backbone]
+        def separate(index: int, model: Architecture) -> torch.Tensor:
+            start = start_of(model, seed, index)
+            if kind == "shared-backbone":
+                backbone = model.part("backbone")
+                start[backbone] = common[model.key][backbone]
             return start
 
-        match kind:
-            case "shared":
-                alike = {key: self.engine.vector(start) for key, start in common.items()}
-                return [alike[model.key] for model in models]
-            case "independent":
-                return [self.engine.vector(start_of(model, seed, n)) for n, model in enumerate(models)]
-            case "shared-backbone":
-                return [self.engine.vector(own_head(model, n)) for n, model in enumerate(models)]
-            case _:
-                assert_never(kind)
+        if kind == "shared":
+            alike = {key: self.engine.vector(start) for key, start in common.items()}
+            return [alike[model.key] for model in models]
+        return [self.engine.vector(separate(index, model)) for index, model in enumerate(models)]
 
 
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from actors.settings.base import SettingError
 from protocols.framework.context import Links
 from protocols.framework.server import ServerPlan
+from sim.errors import UserError
+from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
+from sim.world.membership.kinds import Bootstrap
 from sim.world.topology.kinds import Numbers
 
 Names = Mapping[str, tuple[str, ...]]
@@ -15,8 +19,11 @@ def links_among(
 ) -> tuple[Names, Mapping[str, Links]]:
     """Return the linked peers of each client and server, by name, and the properties of these links.
 
-    A client's only peer may be its server. Raises UserError for an impossible topology.
+    A client's only peer may be its server. Raises UserError for an impossible topology, and for keys that
+    do not fit a method with servers, or without.
     """
+    _refuse_samples_with_servers(scenario, servers)
+    _reject_server_keys(scenario, servers)
     if scenario.protocol.alone:
         return dict.fromkeys(names, ()), {}
     if servers:
@@ -52,3 +59,26 @@ def _with_servers(plans: Sequence[ServerPlan], clients: Sequence[str]) -> Names:
 
 def _named(names: Sequence[str], numbers: Numbers) -> Names:
     return {name: tuple([names[peer] for peer in peers]) for name, peers in zip(names, numbers, strict=True)}
+
+
+def _refuse_samples_with_servers(scenario: Scenario, servers: Sequence[ServerPlan]) -> None:
+    if servers and isinstance(scenario.network.membership, Bootstrap):
+        raise UserError(
+            'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
+            f'protocol.name = "{scenario.protocol.name}" each client communicates only with its server; must '
+            "be one of announce, all-knowing, swim"
+        )
+
+
+def _reject_server_keys(scenario: Scenario, servers: Sequence[ServerPlan]) -> None:
+    """Raise UserError for keys about servers in a scenario without servers, unless clients run alone."""
+    protocol = scenario.protocol
+    about = [*scenario.network.about_servers()]
+    if scenario.server is not None:
+        about.append(SettingError("server", None, "must be removed"))
+    unfit = next(iter(about), None)
+    if unfit is not None and not (servers or protocol.alone):
+        value = "" if unfit.value is None else f" = {show(unfit.value)}"
+        raise UserError(
+            f'{unfit.key}{value}: {unfit.problem}, because protocol.name = "{protocol.name}" has no servers'
+        )

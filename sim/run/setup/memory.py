@@ -97,6 +97,20 @@ def require_room_on_device(devices: DevicesOfClients, client: int, work: Workloa
         )
 
 
+def steps_allowed(scenario: Scenario, name: str, work: Workload, samples: int) -> float:
+    """Return the training steps that a client's budget allows; infinite without one. Raises UserError."""
+    budget = scenario.run.budget
+    if budget is None or budget.samples is None:
+        return math.inf if budget is None or budget.steps is None else budget.steps
+    of_a_step = work.batch_of(samples) * work.views
+    if budget.samples < of_a_step:
+        raise UserError(
+            f"run.budget.samples = {budget.samples}: {name} sees {of_a_step:,} in a "
+            "training step; must be at least as many"
+        )
+    return budget.samples // of_a_step
+
+
 def models_bytes(each: Sequence[Workload]) -> int:
     """Return the bytes of the clients' models and their optimizers."""
     return sum(_held_bytes(work) for work in each)

@@ -6,14 +6,10 @@ memory, impossible topologies and others. It imports torch only if models are cr
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from actors.settings.base import SettingError
-from actors.source_location import of_error, written
 from protocols.framework.context import Links
 from protocols.framework.server import ServerPlan
 from sim.errors import UserError
@@ -22,19 +18,23 @@ from sim.files.input_file import no_room
 from sim.learning.data.dataset import Dataset
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models.size import Sized
-from sim.plugins.section import FAILURES, in_short
 from sim.run.setup.links import Names, links_among
-from sim.run.setup.memory import Room, Workload, machines_room, require_room, require_room_on_device
+from sim.run.setup.memory import (
+    Room,
+    Workload,
+    machines_room,
+    require_room,
+    require_room_on_device,
+    steps_allowed,
+)
 from sim.run.setup.models import models_of_clients
 from sim.run.setup.owners import Owned, owned
 from sim.scenario.protocol_errors import servers_of
-from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_networks
 from sim.scenario.sections.churn import ChurnSchedule, churn_schedule
 from sim.world.devices.device import CostModel
 from sim.world.devices.slowness import Slowness
-from sim.world.membership.kinds import Bootstrap
 from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants, client_name
 
@@ -117,23 +117,6 @@ class RunPlan:
         return (*self.churn.notices, *self.learning.dataset.notices)
 
 
-@contextmanager
-def users_faults(scenario: Scenario) -> Iterator[None]:
-    """Raise errors of the user's code before the first step as a UserError that names the line."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FAILURES as error:
-        plugins = [(each, each.sources) for each in scenario.plugins]
-        files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
-        frames = [frame for frame in of_error(error) if frame[0] in files]
-        if not frames:  # an error of coterie
-            raise
-        about = files[frames[-1][0]].key_and_value
-        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
-
-
 def planned(
     scenario: Scenario, folder: DataFolder, *, made: bool = True, room: Room | None = None
 ) -> RunPlan:
@@ -150,8 +133,6 @@ def planned(
         scenario.churn, scenario.churn_process, scenario.change, participants, scenario.run.duration
     )
     neighbours, links = links_among(scenario, names, learning.servers)
-    _refuse_samples_with_servers(scenario, learning)
-    _reject_server_keys(scenario, learning)
     with_servers = replace(participants, servers=[plan.name for plan in learning.servers])
     network = scenario.network.build(with_servers)
     networks = changed_networks(scenario.network, scenario.change, with_servers)
@@ -160,7 +141,7 @@ def planned(
         require_room_on_device(devices, index, work)
         samples, up = len(learning.own.train[index]), index not in churn.absent
         slowness, cost = devices.slowness(index), devices.cost_model(index)
-        steps = _steps_allowed(scenario, names[index], work, samples)
+        steps = steps_allowed(scenario, names[index], work, samples)
         clients.append(ClientPlan(work, samples, cost, slowness, up, steps))
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks)
 
@@ -171,11 +152,11 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     dataset = scenario.data.load(count, seed, folder)
     if problem := no_room(dataset.size_bytes):
         raise UserError(f'data.name = "{scenario.data.name}": {problem}')
-    models = models_of_clients(scenario, dataset, folder, made=made)
     protocol, training = scenario.protocol, scenario.training
     objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
+    models = models_of_clients(scenario, dataset, folder, made=made)
     keys = [each.name for each in fields(Optimizer) if each.init and each.name != "kind"]
     optimizer = Optimizer(training.optimizer, **{key: getattr(training, key) for key in keys})
     views = 1 if objective is None else objective.views
@@ -203,40 +184,4 @@ def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
         raise UserError(
             f'data.name = "{scenario.data.name}": all {len(labels):,} training labels are class '
             f"{int(labels[0])}; must be of at least two classes"
-        )
-
-
-def _steps_allowed(scenario: Scenario, name: str, work: Workload, samples: int) -> float:
-    budget = scenario.run.budget
-    if budget is None or budget.samples is None:
-        return math.inf if budget is None or budget.steps is None else budget.steps
-    of_a_step = work.batch_of(samples) * work.views
-    if budget.samples < of_a_step:
-        raise UserError(
-            f"run.budget.samples = {budget.samples}: {name} sees {of_a_step:,} in a "
-            "training step; must be at least as many"
-        )
-    return budget.samples // of_a_step
-
-
-def _refuse_samples_with_servers(scenario: Scenario, learning: LearningPlan) -> None:
-    if learning.servers and isinstance(scenario.network.membership, Bootstrap):
-        raise UserError(
-            'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
-            f'protocol.name = "{scenario.protocol.name}" each client communicates only with its server; must '
-            "be one of announce, all-knowing, swim"
-        )
-
-
-def _reject_server_keys(scenario: Scenario, learning: LearningPlan) -> None:
-    """Raise UserError for keys about servers in a scenario without servers, unless clients run alone."""
-    protocol = scenario.protocol
-    about = [*scenario.network.about_servers()]
-    if scenario.server is not None:
-        about.append(SettingError("server", None, "must be removed"))
-    unfit = next(iter(about), None)
-    if unfit is not None and not (learning.servers or protocol.alone):
-        value = "" if unfit.value is None else f" = {show(unfit.value)}"
-        raise UserError(
-            f'{unfit.key}{value}: {unfit.problem}, because protocol.name = "{protocol.name}" has no servers'
         )
