@@ -30,6 +30,7 @@ from sim.cli.exit_codes import (
     stop_if_failed,
 )
 from sim.cli.export import export
+from sim.cli.init import init
 from sim.cli.pretrain import pretrain
 from sim.cli.resume_commands import explain, explore, fork, resume
 from sim.errors import NotVerified, UserError, require_packages
@@ -263,7 +264,7 @@ def schema(
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 
-for _command in (resume, fork, explain, explore, export, pretrain):
+for _command in (resume, fork, explain, explore, export, pretrain, init):
     app.command()(_command)
 
 

@@ -15,7 +15,7 @@ from tests.fuzz.hosts import hosts
 from tests.fuzz.language import language_models, starts
 from tests.fuzz.packed import packed
 from tests.fuzz.requests import requests
-from tests.fuzz.results import checkpoints, exports, results, sweeps
+from tests.fuzz.results import checkpoints, exports, inits, results, sweeps
 from tests.fuzz.values import TEXTS, near, odd_key, odd_value
 
 _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
@@ -220,6 +220,7 @@ KINDS: Mapping[str, Kind] = {
     "sweep": sweeps,
     "checkpoint": checkpoints,
     "export": exports,
+    "init": inits,
     "request": requests,
     "hosts": hosts,
     "packed": packed,

@@ -122,6 +122,21 @@ def exports(rng: Random, changes: int) -> tuple[list[str], Commands]:
     return words, [["export", str(directory), *options]]
 
 
+_NAMES = (
+    *("mine", "two_words", "Mine", "", " ", "../up", "/etc/mine", "a/b", "class", "json", "torch", "1st"),
+    *("_x", "test_mine", "x" * 300, "日本", "a\nb", "--out", "mine.py", "\ud800", "coterie"),
+)
+
+
+def inits(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """Files for new methods with odd names, in odd folders, or twice."""
+    commands: Commands = [["init", "mine"]] if not changes else []
+    for _ in range(changes):
+        options = [f"--out={rng.choice(_FOLDERS)}"] if rng.random() < 0.7 else []
+        commands.append(["init", *options, "--", rng.choice(_NAMES)])
+    return [spoil.shown(commands)] * bool(changes), commands
+
+
 def sweeps(rng: Random, changes: int) -> tuple[list[str], Commands]:
     """A sweep with a spoiled list of its runs, or spoiled runs: compared, or run again and then compared."""
     for path in Path("data", SWEEP).iterdir():
