@@ -150,8 +150,9 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
     train_s = [
-        (settings.local_steps or settings.local_epochs * client.steps_per_epoch) * client.step_s
+        (own.local_steps or own.local_epochs * client.steps_per_epoch) * client.step_s
         for client in plan.clients
+        if isinstance(own := client.settings, RoundSettings)
     ]
     late = [seconds for seconds in train_s if seconds > settings.patience]
     if not late:

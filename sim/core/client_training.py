@@ -13,6 +13,7 @@ from protocols.framework.compute import Batch, Compute, Reduction, Samples, Trai
 from sim.core.draws import Draws, Purpose, given_samples
 from sim.core.learning_settings import LearningSettings
 from sim.core.training_history import StepsTaken
+from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
@@ -67,7 +68,7 @@ class DeviceCompute(Compute):
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
         self.learning_rate = settings.learning_rate
-        self.kernel = engine.kernel(settings.architecture, settings.objective)
+        self.kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
         self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
         self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] | None = None
         self._timed_samples, self._timed_s = 0, 0.0  # of the last training job
@@ -82,6 +83,11 @@ class DeviceCompute(Compute):
         # A schedule by time determines the learning rate at the end of a job.
         known = settings.schedule is None or settings.schedule.unit != "second"
         self._is_foreseeable = known and self._submits_early
+
+    @property
+    def evaluation_kernel(self) -> ModelKernel:
+        """Kernel of evaluations, in the engine's precision, so that they compare all clients alike."""
+        return self.engine.kernel(self.settings.architecture, self.settings.objective)
 
     @cached_property
     def class_counts(self) -> dict[int, int]:
@@ -121,7 +127,9 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of jobs that end later, unless the method or a schedule sets another."""
+        """Set the learning rate of jobs that end later, unless the method or a schedule sets it."""
+        if self.settings.keeps_rate:
+            return
         self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
@@ -168,7 +176,7 @@ class DeviceCompute(Compute):
         proximal terms are left out. Returns None without steps. Takes no virtual time.
         """
         settings, draws = self.settings, self._draws
-        kernel = engine.kernel(settings.architecture, settings.objective)
+        kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
         training = engine.training(kernel, settings.optimizer, draws.augmented)
         start = engine.vector(self._initial.tensor())
         return self._taken.again(engine, training, start, self.client, self._train_key)
@@ -176,7 +184,7 @@ class DeviceCompute(Compute):
     def rehearse(self, engine: Engine) -> None:
         """Run one training step on another engine as a warm-up, and discard its result."""
         settings = self.settings
-        kernel = engine.kernel(settings.architecture, settings.objective)
+        kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
         training = engine.training(kernel, settings.optimizer, self._draws.augmented)
         start = engine.vector(self._initial.tensor())
         job = TrainJob(self.client, self._train_key, 0, 1, self.learning_rate, 0, ())

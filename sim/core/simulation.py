@@ -138,7 +138,7 @@ class Simulation:
         self.settings = settings
         for life in self.lives:
             if life.actor is not None:
-                life.actor.settings = settings
+                life.actor.settings = life.own(settings)
 
     def advance(self) -> None:
         """Continue to the end, or until the loop is stopped."""

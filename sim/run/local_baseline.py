@@ -22,7 +22,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     reached: dict[str, float] = {}
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
-        kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
+        kernel, numbers = clients[0].compute.evaluation_kernel, [client.index for client in clients]
         task, measure = simulation.rules.task, simulation.observer.measure.name
         found = measure_models(
             task,

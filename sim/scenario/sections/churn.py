@@ -193,17 +193,10 @@ def _chosen(
     number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
     """Return the clients of an entry that names a share or a cluster, in ascending order."""
-    clusters = participants.clusters
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
-        if clusters is None:
-            raise UserError(
-                f"churn.{number}.cluster = {entry.cluster}: the data set has no clusters; use clients instead"
-            )
-        if entry.cluster not in clusters:
-            last = max(clusters)
-            raise UserError(f"churn.{number}.cluster = {entry.cluster}: must be a number from 0 to {last}")
-        chosen = [client for client in possible if clusters[client] == entry.cluster]
+        inside = frozenset(participants.in_cluster(entry.cluster, f"churn.{number}.cluster"))
+        chosen = [client for client in possible if client in inside]
     else:
         assert entry.share is not None
         # Sort by a hash per client, so that each client's draw hardly depends on the other clients.
