@@ -95,6 +95,10 @@ class Compute(ABC):
         """Return the client's training samples, concatenated."""
 
     @abstractmethod
+    def labels(self) -> Vector:
+        """Return the labels of the client's training samples, or their targets, concatenated."""
+
+    @abstractmethod
     async def predict(self, of: Vector, inputs: Any) -> Vector:
         """Return the outputs of the parameters `of` on given samples."""
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from torch import Tensor
 
 from protocols.framework import vectors
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
@@ -328,10 +329,17 @@ class DeviceCompute(Compute):
         return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
 
     def inputs(self) -> vectors.Vector:
-        x, _ = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
+        return self.engine.vector(self._own_samples("inputs")[0].flatten())
+
+    def labels(self) -> vectors.Vector:
+        return self.engine.vector(self._own_samples("labels")[1].flatten())
+
+    def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
+        """Return the client's training samples and their labels. Raises ValueError for other tasks."""
+        x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
-            raise ValueError("inputs: samples of this task are not floating-point numbers")
-        return self.engine.vector(x.flatten())
+            raise ValueError(f"{what}: samples of this task are not floating-point numbers")
+        return x, y
 
     async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
         samples = given_samples(self.engine, self.settings, inputs)
