@@ -68,13 +68,17 @@ KINDS = {
     "distillation": "Distillation",
     "ditto": "Ditto",
     "epidemic": "Epidemic",
+    "fedcs": "FedCS",
     "fedlc": "FedLC",
     "fedrod": "FedROD",
     "ifca": "IFCA",
     "int8_gossip": "Int8Gossip",
     "latest_models": "LatestModels",
+    "least_available": "LeastAvailable",
     "median": "Median",
     "median_rounds": "MedianRounds",
+    "oort": "Oort",
+    "power_of_choice": "PowerOfChoice",
     "private_gossip": "PrivateGossip",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
@@ -91,12 +95,14 @@ def test_every_example_is_tested() -> None:
 AGREEING = ("data.partition.clusters=1",)
 PERSONAL = ("ifca", "pull_gossip")
 SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
-WITH_SERVER = ("ditto", "fedlc", "fedrod", "ifca", "median", "top_k")
+CHOICES = ("fedcs", "least_available", "oort", "power_of_choice")
+WITH_SERVER = (*CHOICES, "ditto", "fedlc", "fedrod", "ifca", "median", "top_k")
 DECOUPLED = 'model={ name = "decoupled", backbones = ["small-mlp"], features = 16 }'
 OPTIONS = {
     "attackers": ("protocol.attackers=1",),
     "private_gossip": ("protocol.noise_multiplier=0.02", "protocol.period=250 ms"),
     "fedrod": (DECOUPLED, "protocol.patience=4 s", "protocol.local_epochs=2"),
+    "power_of_choice": ("protocol.broadcast=all", "protocol.patience=4 s"),
     "ditto": ("protocol.personal_steps=20", "protocol.patience=4 s"),
 }
 
