@@ -70,6 +70,8 @@ def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
         given["test"] = _read(section, folder, "data.test_file", section.test_file)
+    if section.validation_file is not None:
+        given["validation"] = _read(section, folder, "data.validation_file", section.validation_file)
     return dataset_of_columns(section, given)
 
 

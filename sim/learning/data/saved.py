@@ -29,9 +29,15 @@ _REMEDY = (
 def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     """Return the data set of a folder written by `save_to_disk`. Raises UserError."""
     there = split_folders(folder)
-    names = {"train": ("split", section.split)}
+    names: Mapping[str, tuple[str, str]] = {"train": ("split", section.split)}
     if section.test_split is not None or ("test" in there and section.split != "test"):
-        names["test"] = ("test_split", section.test_split or "test")
+        names = names | {"test": ("test_split", section.test_split or "test")}
+    notices: tuple[str, ...] = ()
+    if section.validation_split is not None:
+        names = names | {"validation": ("validation_split", section.validation_split)}
+    elif "validation" in there and "validation" not in (section.split, section.test_split):
+        found = names | {"validation": ("validation_split", "validation")}
+        names, notices = section.with_used_validation(found, folder.key)
     for key, name in names.values():
         if name not in there:
             raise folder.refusal(
@@ -41,8 +47,10 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     section, image = _settled(section, splits["train"])
     tables = {part: _rows(section, each) for part, each in splits.items()}
     if image is None:
-        return dataset_of_columns(section, tables)
-    return _dataset_of_images(section, splits, tables, image)
+        dataset = dataset_of_columns(section, tables)
+    else:
+        dataset = _dataset_of_images(section, splits, tables, image)
+    return replace(dataset, notices=(*dataset.notices, *notices))
 
 
 # --- roles of the columns -------------------------------------------------------------------------------
