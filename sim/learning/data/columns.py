@@ -13,6 +13,7 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.files.input_table import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
+from sim.learning.data.list_columns import without_lists
 from sim.learning.data.raw_arrays import LARGEST, require_told_apart
 from sim.learning.data.tabular import TableKeys, TabularData
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
@@ -77,7 +78,8 @@ def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
 
 def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TablePart:
     file = folder.file(key, path)
-    frame = read_table(file, TextFormat(section.separator, section.comment, section.columns, section.strip))
+    form = TextFormat(section.separator, section.comment, section.columns, section.strip)
+    frame = read_table(file, form, lists=True)
     return TablePart(file, frame, np.arange(1, len(frame) + 1))  # from 1, without the header
 
 
@@ -87,13 +89,18 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     if not section.features:
         problem = "has no feature column besides label and client; at least one is needed"
         raise given["train"].file.refusal(problem)
+    section, given, tags = without_lists(section, given)
     tables = {name: usable(section, table) for name, table in given.items()}
     train = tables["train"]
     columns = [learned(train, name, section) for name in section.features]
     parts, classes = parts_of(
         section, tables, lambda part: encoded(tables[part], columns, wide=section.standardise)
     )
-    scaled = [np.full(each.width, section.standardise and each.categories is None) for each in columns]
+    unscaled = [each.categories is not None or each.name in tags for each in columns]
+    scaled = [
+        np.full(each.width, section.standardise and not kept)
+        for each, kept in zip(columns, unscaled, strict=True)
+    ]
     dataset = dataset_of(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )

@@ -92,14 +92,24 @@ def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
         raise split.folder.refusal(f"has no column {shown(absent[0])}; it has {shown(there)}")
     classes = split.of_type("ClassLabel")
     split.folder.require_room(_COPIES * sum(plain_bytes(split.table[name]) for name in used))
-    columns = {
-        name: _classes(split, name)
-        if name in classes
-        else pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name])))
-        for name in used
-    }
+    columns = {name: _classes(split, name) if name in classes else _values(split, name) for name in used}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.String).str.strip_chars())
     return TablePart(split.folder, frame, np.arange(split.table.num_rows))
+
+
+def _values(split: Split, name: str) -> pl.Series:
+    """Return a column of texts or numbers, or of lists of them; classes in lists as names. UserError."""
+    column = pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name], lists=True)))
+    inner = split.meaning(name).get("feature")
+    names = inner.get("names") if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" else None
+    if not isinstance(column.dtype, pl.List) or not isinstance(names, list):
+        return column
+    wrong = column.list.eval((pl.element() < 0) | (pl.element() >= len(names))).list.any().fill_null(False)
+    if wrong.any():
+        problem = f"must contain lists of classes from 0 to {len(names) - 1}"
+        raise split.folder.refusal(f"column {shown(name)} {problem}", f"row {wrong.arg_max()}")
+    texts = [str(each) for each in names]
+    return column.list.eval(pl.element().replace_strict(range(len(texts)), texts, return_dtype=pl.String))
 
 
 def _classes(split: Split, name: str) -> pl.Series:
