@@ -37,8 +37,7 @@ def without_lists(
     train, tags = given["train"], set[str]()
     for name in [each for each in section.used if isinstance(train.frame.schema.get(each), pl.List)]:
         _require_use(section, train, name)
-        inner = train.frame[name].list.explode().dtype
-        if inner == pl.String or name in section.categorical:
+        if _has_texts(train, name) or name in section.categorical:
             convert, made = _tags(train, name, is_label=name in section.labels)
             tags.update(made)
         else:
@@ -57,6 +56,11 @@ def _require_use(section: TabularData, train: TablePart, name: str) -> None:
             f'column {shown(name)} contains lists; set data.task = "regression" to predict their numbers or '
             "tags, or choose another column as data.label"
         )
+
+
+def _has_texts(part: TablePart, name: str) -> bool:
+    kind = part.frame.schema[name]
+    return isinstance(kind, pl.List) and kind.inner == pl.String
 
 
 def _renamed(section: TabularData, name: str, made: tuple[str, ...]) -> TabularData:
@@ -104,7 +108,7 @@ def _numbers(train: TablePart, name: str) -> tuple[_Convert, tuple[str, ...]]:
 
     def convert(part: TablePart) -> pl.DataFrame:
         column = part.frame[name]
-        if column.list.explode().dtype == pl.String:
+        if _has_texts(part, name):
             raise part.file.refusal(f"column {shown(name)} must contain numbers, as in the training table")
         others = (column.list.len() != length).fill_null(False)
         if others.any():

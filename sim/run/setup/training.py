@@ -19,6 +19,7 @@ from sim.world.participants import Participants
 class ClientTraining:
     """Training of a client; clients with the same overrides share an object.
 
+    overrides: numbers of the entries of `training.override` that select the client.
     settings: those of the protocol, with the client's own. own: the settings of the protocol that the
     overrides replace. precision: that of the client, None for that of the engine. keeps_rate: True if a
     change of the learning rate does not affect the client.
@@ -26,6 +27,7 @@ class ClientTraining:
 
     training: Training
     settings: ProtocolSettings
+    overrides: tuple[int, ...] = ()
     own: dict[str, Any] = field(default_factory=dict)
     precision: str | None = None
     keeps_rate: bool = False
@@ -77,4 +79,4 @@ def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTrain
     precisions = [entry.precision for entry in entries.values() if entry.precision is not None]
     keeps_rate = any(entry.learning_rate is not None for entry in entries.values())
     mine = settings.model_copy(update=own) if own else settings
-    return ClientTraining(training, mine, own, precisions[-1] if precisions else None, keeps_rate)
+    return ClientTraining(training, mine, numbers, own, precisions[-1] if precisions else None, keeps_rate)
