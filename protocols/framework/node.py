@@ -386,13 +386,7 @@ class Node(Actor):
         return self.compute.inputs()
 
     def labels(self) -> Vector:
-        """Return the labels of this client's training samples, in the order of `inputs()`: [samples].
-
-        Use them in functions of `apply`, as `labels.long()`; `numpy()` reads them as numbers. For a
-        regression, these are the targets [samples * targets of a sample], scaled as for training; for tags,
-        the tags. `self.compute.class_counts` returns the number of samples of each class. The call is free.
-        Raises ValueError as `inputs` does.
-        """
+        """Return the labels, or targets, of the training samples, in the order of `inputs()`: [samples]."""
         return self.compute.labels()
 
     async def predict(self, of: Vector, inputs: Any) -> Vector:

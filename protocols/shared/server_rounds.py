@@ -228,12 +228,10 @@ class RoundServer(Server):
     def sample(self) -> list[str]:
         """Return the names of the clients that train in a round. Override it to choose them.
 
-        By default, it draws the share `fraction` of the clients that are up, `self.peers`. The server calls
-        it once at the start of each round, with the number of the round in `self.number`. Return different
-        names out of `self.peers`; if there are none, the server waits for `patience`, and the round ends
-        without answers. Draw random numbers from `self.rng`. Override `answer` to measure how long a client
-        takes, `combine` to read the answers, and `peer_changed` to record who comes and goes. If the choice
-        needs messages, override `round`: ask the clients, and then call `await super().round(number)`.
+        By default, it draws the share `fraction` of the clients that are up. Return different names out of
+        `self.peers`; without any, the server waits for `patience`, and the round ends. `self.number` is the
+        number of the round. For a choice that needs messages, override `round`: ask the clients, and then
+        call `await super().round(number)`.
         """
         peers = self.peers
         # Rounded before floor: 0.29 times 100 is 28.999999999999996.

@@ -14,7 +14,6 @@ from protocols.framework.compute import Batch, Compute, Reduction, Samples, Trai
 from sim.core.draws import Draws, Purpose, given_samples
 from sim.core.learning_settings import LearningSettings
 from sim.core.training_history import StepsTaken
-from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
@@ -85,11 +84,6 @@ class DeviceCompute(Compute):
         known = settings.schedule is None or settings.schedule.unit != "second"
         self._is_foreseeable = known and self._submits_early
 
-    @property
-    def evaluation_kernel(self) -> ModelKernel:
-        """Kernel of evaluations, in the engine's precision, so that they compare all clients alike."""
-        return self.engine.kernel(self.settings.architecture, self.settings.objective)
-
     @cached_property
     def class_counts(self) -> dict[int, int]:
         train = self.engine.data.train
@@ -129,8 +123,6 @@ class DeviceCompute(Compute):
 
     def change_learning_rate(self, rate: float) -> None:
         """Set the learning rate of jobs that end later, unless the method or a schedule sets it."""
-        if self.settings.keeps_rate:
-            return
         self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
@@ -176,20 +168,19 @@ class DeviceCompute(Compute):
         Training starts at the initial model. Batches, learning rates, and optimizer are the same;
         proximal terms are left out. Returns None without steps. Takes no virtual time.
         """
-        settings, draws = self.settings, self._draws
-        kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
-        training = engine.training(kernel, settings.optimizer, draws.augmented)
-        start = engine.vector(self._initial.tensor())
-        return self._taken.again(engine, training, start, self.client, self._train_key)
+        return self._taken.again(engine, *self._again(engine), self.client, self._train_key)
 
-    def rehearse(self, engine: Engine) -> None:
-        """Run one training step on another engine as a warm-up, and discard its result."""
+    def _again(self, engine: Engine) -> tuple[Train, Vector]:
+        """Return the training operation and the initial model on another engine."""
         settings = self.settings
         kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
         training = engine.training(kernel, settings.optimizer, self._draws.augmented)
-        start = engine.vector(self._initial.tensor())
+        return training, engine.vector(self._initial.tensor())
+
+    def rehearse(self, engine: Engine) -> None:
+        """Run one training step on another engine as a warm-up, and discard its result."""
         job = TrainJob(self.client, self._train_key, 0, 1, self.learning_rate, 0, ())
-        engine.train(training, start, job)[0].tensor()
+        engine.train(*self._again(engine), job)[0].tensor()
 
     async def train(self, request: TrainRequest) -> vectors.Vector:
         start, steps, proximal, stated, fresh_optimizer, on, weights = request

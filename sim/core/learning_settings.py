@@ -19,7 +19,7 @@ class LearningSettings:
 
     views: copies of each sample in a batch, as the objective requires. Training and gradients augment each
     view. Losses use samples without augmentation, so that they compare models on equal samples.
-    precision: that of the client's computations; None for that of the engine. keeps_rate: True if a change of
+    precision: that of the client's computations; "" for that of the engine. keeps_rate: True if a change of
     the learning rate during the run does not affect the client.
     """
 
@@ -33,7 +33,7 @@ class LearningSettings:
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None
-    precision: str | None = None
+    precision: str = ""
     keeps_rate: bool = False
 
 

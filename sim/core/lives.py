@@ -45,9 +45,11 @@ class Life(Generic[A]):
     former_waits: tuple[int, int] = (0, 0)
     """`waits` of earlier actors."""
 
+    own_settings: Mapping[str, Any] = field(default_factory=dict)  # of the protocol, that differ
+
     def own(self, settings: ProtocolSettings) -> ProtocolSettings:
         """Return the settings of the protocol for this actor."""
-        return settings
+        return settings.model_copy(update=dict(self.own_settings)) if self.own_settings else settings
 
     @property
     def waits(self) -> tuple[int, int]:
@@ -144,11 +146,6 @@ class ClientLife(Life[Client]):
     backup_every_s: float | None = None
     leaving: asyncio.Task[None] | None = None
     failed_hooks: frozenset[str] = frozenset()
-    own_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the protocol that differ for this client."""
-
-    def own(self, settings: ProtocolSettings) -> ProtocolSettings:
-        return settings.model_copy(update=dict(self.own_settings)) if self.own_settings else settings
 
     def new_actor(self) -> Client:
         actor = self.fresh()

@@ -131,7 +131,7 @@ class Simulation:
 
     def _train_at(self, learning_rate: float) -> None:
         for life in self.lives:
-            if life.compute is not None:
+            if life.compute is not None and not life.compute.settings.keeps_rate:
                 life.compute.change_learning_rate(learning_rate)
 
     def _change_settings(self, settings: ProtocolSettings) -> None:

@@ -48,14 +48,6 @@ class Participants:
         listed = [self.servers if member == "servers" else [self.clients[member]] for member in members]
         return tuple([name for names in listed for name in names])
 
-    def in_cluster(self, cluster: int, key: str) -> tuple[int, ...]:
-        """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
-        if self.clusters is None:
-            raise UserError(f"{key} = {cluster}: the data set has no clusters; use clients instead")
-        if cluster not in self.clusters:
-            raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(self.clusters)}")
-        return tuple([client for client, label in enumerate(self.clusters) if label == cluster])
-
     def groups(self, groups: Groups, key: str) -> tuple[tuple[str, ...], ...]:
         """Return the names in each group. key: the groups' key in the scenario. Raises UserError."""
         if groups != "clusters":

@@ -117,7 +117,7 @@ def test_one_client_computes_in_bfloat16(tmp_path: Path) -> None:
         exact, trained = of_torch(built, rough), rough.params.tensor()
         near = of_torch(built, rough, torch.bfloat16)
         assert (trained - near).norm() < 0.1 * (trained - exact).norm()
-        assert rough.compute.evaluation_kernel is others.compute.kernel
+        assert (rough.compute.kernel.precision, others.compute.kernel.precision) == ("bfloat16", "float32")
 
 
 def test_a_change_of_the_rate_leaves_own_rates(tmp_path: Path) -> None:

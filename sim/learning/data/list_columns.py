@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from sim.files.input_file import shown
-
-if TYPE_CHECKING:
-    from sim.learning.data.columns import TablePart
-    from sim.learning.data.tabular import TabularData
+from sim.learning.data.table_part import TablePart
+from sim.learning.data.tabular import TabularData
 
 LENGTH_MAX = 10_000
 """Largest number of numbers in a list, or of different tags of a column."""

@@ -14,10 +14,11 @@ from sim.errors import require_packages
 from sim.files.input_file import InputFile, shown
 from sim.files.input_table import plain, plain_bytes
 from sim.files.saved_folder import Split, read_split, split_folders
-from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
+from sim.learning.data.columns import dataset_of_columns, parts_of, usable
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.huggingface_keys import HuggingFaceKeys
 from sim.learning.data.images import dataset_of_pixels
+from sim.learning.data.table_part import TablePart
 
 _COPIES = 6  # copies of a column during its conversion
 _REMEDY = (
@@ -29,12 +30,12 @@ _REMEDY = (
 def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     """Return the data set of a folder written by `save_to_disk`. Raises UserError."""
     there = split_folders(folder)
-    names: Mapping[str, tuple[str, str]] = {"train": ("split", section.split)}
+    names = {"train": ("split", section.split)}
     if section.test_split is not None or ("test" in there and section.split != "test"):
-        names = names | {"test": ("test_split", section.test_split or "test")}
+        names["test"] = ("test_split", section.test_split or "test")
     notices: tuple[str, ...] = ()
     if section.validation_split is not None:
-        names = names | {"validation": ("validation_split", section.validation_split)}
+        names["validation"] = ("validation_split", section.validation_split)
     elif "validation" in there and "validation" not in (section.split, section.test_split):
         found = names | {"validation": ("validation_split", "validation")}
         names, notices = section.with_used_validation(found, folder.key)

@@ -296,20 +296,20 @@ class UserSamples(LabelledData):
 
     def with_used_validation(
         self, parts: Mapping[str, Part], where: str
-    ) -> tuple[Mapping[str, Part], tuple[str, ...]]:
+    ) -> tuple[dict[str, Part], tuple[str, ...]]:
         """Return the parts without a validation part that cannot be used, and a notice about it.
 
         This is for a validation part that the data contain, but that the scenario does not name.
         """
         if "validation" not in parts:
-            return parts, ()
+            return dict(parts), ()
         if self.validation_share:
             reason = f"data.validation_share = {self.validation_share} holds back training samples instead"
         elif not self.partition.deals_validation:
             kind = self.partition.model_dump()["kind"]
             reason = f'data.partition = "{kind}" does not distribute it; iid and natural do'
         else:
-            return parts, ()
+            return dict(parts), ()
         used = {name: part for name, part in parts.items() if name != "validation"}
         return used, (f"{where}: the validation part of the data is not used, because {reason}",)
 

@@ -170,10 +170,8 @@ class Engine:
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
-    def kernel(
-        self, architecture: Architecture, objective: Objective, precision: str | None = None
-    ) -> ModelKernel:
-        """Return the kernel of this pair, which is created once. precision: None for that of the engine."""
+    def kernel(self, architecture: Architecture, objective: Objective, precision: str = "") -> ModelKernel:
+        """Return the kernel of these, which is created once. precision: by default that of the engine."""
         precision = precision or self.precision
         identity = ("kernel", architecture.key, objective, precision)
         if identity not in self._interned:

@@ -10,6 +10,7 @@ from sim.kernel.random import key
 from sim.learning.engine.optimizers import Optimizer
 from sim.scenario.refusals import line_of
 from sim.scenario.scenario import Scenario
+from sim.scenario.sections.churn import in_cluster
 from sim.scenario.sections.training import Training
 from sim.scenario.sections.training_override import TrainingOverride, own_settings
 from sim.world.participants import Participants
@@ -21,7 +22,7 @@ class ClientTraining:
 
     overrides: numbers of the entries of `training.override` that select the client.
     settings: those of the protocol, with the client's own. own: the settings of the protocol that the
-    overrides replace. precision: that of the client, None for that of the engine. keeps_rate: True if a
+    overrides replace. precision: that of the client, "" for that of the engine. keeps_rate: True if a
     change of the learning rate does not affect the client.
     """
 
@@ -29,7 +30,7 @@ class ClientTraining:
     settings: ProtocolSettings
     overrides: tuple[int, ...] = ()
     own: dict[str, Any] = field(default_factory=dict)
-    precision: str | None = None
+    precision: str = ""
     keeps_rate: bool = False
 
     @property
@@ -56,7 +57,7 @@ def _selected(number: int, entry: TrainingOverride, participants: Participants) 
         return entry.clients
     where = f"training.override.{number}"
     if entry.cluster is not None:
-        return participants.in_cluster(entry.cluster, f"{where}.cluster")
+        return in_cluster(participants, entry.cluster, f"{where}.cluster")
     assert entry.share is not None
     count = len(participants.clients)
     # Sort by a hash per client, so that each client's draw hardly depends on the other clients.
@@ -79,4 +80,4 @@ def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTrain
     precisions = [entry.precision for entry in entries.values() if entry.precision is not None]
     keeps_rate = any(entry.learning_rate is not None for entry in entries.values())
     mine = settings.model_copy(update=own) if own else settings
-    return ClientTraining(training, mine, numbers, own, precisions[-1] if precisions else None, keeps_rate)
+    return ClientTraining(training, mine, numbers, own, precisions[-1] if precisions else "", keeps_rate)

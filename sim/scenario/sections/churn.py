@@ -189,13 +189,23 @@ def _scheduled(
     return sorted(events, key=lambda event: event.time_s)
 
 
+def in_cluster(participants: Participants, cluster: int, key: str) -> tuple[int, ...]:
+    """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
+    clusters = participants.clusters
+    if clusters is None:
+        raise UserError(f"{key} = {cluster}: the data set has no clusters; use clients instead")
+    if cluster not in clusters:
+        raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(clusters)}")
+    return tuple([client for client, label in enumerate(clusters) if label == cluster])
+
+
 def _chosen(
     number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
     """Return the clients of an entry that names a share or a cluster, in ascending order."""
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
-        inside = frozenset(participants.in_cluster(entry.cluster, f"churn.{number}.cluster"))
+        inside = frozenset(in_cluster(participants, entry.cluster, f"churn.{number}.cluster"))
         chosen = [client for client in possible if client in inside]
     else:
         assert entry.share is not None
