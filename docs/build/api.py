@@ -67,7 +67,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Training on the device",
             "These functions use this client's data.",
             client,
-            "train gradient loss batch class_features predict inputs samples",
+            "train gradient loss batch class_features predict inputs labels samples",
         ),
         (
             "Computing with models",

@@ -49,7 +49,7 @@ class Compute(ABC):
     classes: int
     """Number of classes in the data set, including classes without samples of this client."""
     learning_rate: float
-    """Learning rate of the scenario, before the schedule is applied."""
+    """Learning rate of the client, before the schedule is applied."""
     round: int | None = None
     """Round of the server in which the client trains, from 0; None outside of rounds."""
     steps_left: float = math.inf
@@ -93,6 +93,10 @@ class Compute(ABC):
     @abstractmethod
     def inputs(self) -> Vector:
         """Return the client's training samples, concatenated."""
+
+    @abstractmethod
+    def labels(self) -> Vector:
+        """Return the labels of the client's training samples, or their targets, concatenated."""
 
     @abstractmethod
     async def predict(self, of: Vector, inputs: Any) -> Vector:

@@ -385,6 +385,10 @@ class Node(Actor):
         """
         return self.compute.inputs()
 
+    def labels(self) -> Vector:
+        """Return the labels, or targets, of the training samples, in the order of `inputs()`: [samples]."""
+        return self.compute.labels()
+
     async def predict(self, of: Vector, inputs: Any) -> Vector:
         """Compute the outputs of the parameters `of` on samples that the method provides.
 

@@ -208,6 +208,8 @@ class RoundServer(Server):
     async def round(self, number: int) -> None:
         """Run one round with the clients that the server considers up."""
         chosen = self.sample()
+        if not chosen:
+            await self.sleep(self.settings.patience)
         received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
         answers = dict(zip(chosen, received, strict=True))
         answers = {client: answer for client, answer in answers.items() if answer is not None}
@@ -224,7 +226,13 @@ class RoundServer(Server):
                 self.tell(client, news)
 
     def sample(self) -> list[str]:
-        """Return the clients of a round."""
+        """Return the names of the clients that train in a round. Override it to choose them.
+
+        By default, it draws the share `fraction` of the clients that are up. Return different names out of
+        `self.peers`; without any, the server waits for `patience`, and the round ends. `self.number` is the
+        number of the round. For a choice that needs messages, override `round`: ask the clients, and then
+        call `await super().round(number)`.
+        """
         peers = self.peers
         # Rounded before floor: 0.29 times 100 is 28.999999999999996.
         count = max(1, math.floor(round(self.settings.fraction * len(peers), 9)))

@@ -3,13 +3,14 @@
 import math
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from protocols.shared.server_rounds import RoundSettings
 from sim.cli.console import between
 from sim.core.rules import ClientBudget
+from sim.learning.data.dataset import in_list
 from sim.results import text
 from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.run.setup.plan import RunPlan
@@ -29,6 +30,7 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
         ("model", _models(scenario, plan)),
         ("time", _time(scenario)),
         ("training", _training(scenario, plan)),
+        *_overrides(scenario, plan),
         *([("rounds", rounds)] if rounds else []),
         ("memory", _memory(scenario, plan)),
         ("trace", _trace(scenario, plan)),
@@ -132,6 +134,15 @@ def _training(scenario: Scenario, plan: RunPlan) -> str:
     return f"at most {most:,} steps, {step}{trained}"
 
 
+def _overrides(scenario: Scenario, plan: RunPlan) -> Iterator[tuple[str, str]]:
+    """Return a row with the clients of each entry of `training.override`."""
+    learning = plan.learning
+    for number in range(len(scenario.training.override)):
+        pairs = zip(learning.names, learning.trainings, strict=True)
+        chosen = [name for name, own in pairs if number in own.overrides]
+        yield "override", f"{number}: {len(chosen):,} of {len(learning.names):,} clients: {in_list(chosen)}"
+
+
 def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
     """Return the maximum training steps of all clients, and True if the duration limits them."""
     duration_s, by_time = scenario.run.duration, False
@@ -150,8 +161,9 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
     train_s = [
-        (settings.local_steps or settings.local_epochs * client.steps_per_epoch) * client.step_s
+        (own.local_steps or own.local_epochs * client.steps_per_epoch) * client.step_s
         for client in plan.clients
+        if isinstance(own := client.settings, RoundSettings)
     ]
     late = [seconds for seconds in train_s if seconds > settings.patience]
     if not late:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
@@ -39,6 +39,7 @@ class ClientParts:
     cost, slowness: properties of the device. start: initial model, by default shared by all clients.
     neighbours: names of linked clients and servers, by default all other clients. later: state after a return
     that is not listed in the `churn` of the simulation. backup_every_s: seconds between backups of the model.
+    own_settings: settings of the protocol that differ for this client.
     """
 
     name: str
@@ -51,11 +52,12 @@ class ClientParts:
     up_at_start: bool = True
     later: State = "fresh"
     backup_every_s: float = 0.0
+    own_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerParts:
-    """A server. kind: its class. start: initial model.
+    """A server. kind: its class. start: initial model. training: by default that of the first client.
 
     cost: cost model of its device; None for a server without one. A server with a device has its own part of
     the engine's data, after the parts of the clients.
@@ -66,6 +68,7 @@ class ServerParts:
     start: Vector
     neighbours: Sequence[str]
     cost: CostModel | None = None
+    training: LearningSettings | None = None
     crashes: Sequence[ServerCrash] = ()
 
 
@@ -224,6 +227,7 @@ class _Assembly:
             compute=self._compute(index, client),
             index=index,
             bytes_sent=self.network.bytes_sent,
+            own_settings=client.own_settings,
             up_at_start=client.up_at_start,
             backup_every_s=backups_s[0] if backups_s else None,
         )
@@ -242,7 +246,7 @@ class _Assembly:
         return self.starts[model.key]
 
     def _make_client(self, life: ClientLife) -> Client:
-        settings = self.simulation.settings
+        settings = life.own(self.simulation.settings)
         kind = form_of(self.parts.method, settings)
         return cast(Client, self.parts.make(kind, life.name, life.context, life.compute, settings))
 
@@ -256,7 +260,7 @@ class _Assembly:
 
     def _server(self, number: int, server: ServerParts) -> ServerLife:
         parts, compute = self.parts, None
-        training = parts.clients[0].training
+        training = server.training or parts.clients[0].training
         if server.cost is not None:
             owner, device = len(parts.clients) + number, self.classes.device(self.loop)
             compute = self.classes.compute(parts.engine, training, owner, device, server.cost, server.start)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from torch import Tensor
 
 from protocols.framework import vectors
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
@@ -67,7 +68,7 @@ class DeviceCompute(Compute):
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
         self.learning_rate = settings.learning_rate
-        self.kernel = engine.kernel(settings.architecture, settings.objective)
+        self.kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
         self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
         self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] | None = None
         self._timed_samples, self._timed_s = 0, 0.0  # of the last training job
@@ -121,7 +122,7 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of jobs that end later, unless the method or a schedule sets another."""
+        """Set the learning rate of jobs that end later, unless the method or a schedule sets it."""
         self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
@@ -167,20 +168,19 @@ class DeviceCompute(Compute):
         Training starts at the initial model. Batches, learning rates, and optimizer are the same;
         proximal terms are left out. Returns None without steps. Takes no virtual time.
         """
-        settings, draws = self.settings, self._draws
-        kernel = engine.kernel(settings.architecture, settings.objective)
-        training = engine.training(kernel, settings.optimizer, draws.augmented)
-        start = engine.vector(self._initial.tensor())
-        return self._taken.again(engine, training, start, self.client, self._train_key)
+        return self._taken.again(engine, *self._again(engine), self.client, self._train_key)
+
+    def _again(self, engine: Engine) -> tuple[Train, Vector]:
+        """Return the training operation and the initial model on another engine."""
+        settings = self.settings
+        kernel = engine.kernel(settings.architecture, settings.objective, settings.precision)
+        training = engine.training(kernel, settings.optimizer, self._draws.augmented)
+        return training, engine.vector(self._initial.tensor())
 
     def rehearse(self, engine: Engine) -> None:
         """Run one training step on another engine as a warm-up, and discard its result."""
-        settings = self.settings
-        kernel = engine.kernel(settings.architecture, settings.objective)
-        training = engine.training(kernel, settings.optimizer, self._draws.augmented)
-        start = engine.vector(self._initial.tensor())
         job = TrainJob(self.client, self._train_key, 0, 1, self.learning_rate, 0, ())
-        engine.train(training, start, job)[0].tensor()
+        engine.train(*self._again(engine), job)[0].tensor()
 
     async def train(self, request: TrainRequest) -> vectors.Vector:
         start, steps, proximal, stated, fresh_optimizer, on, weights = request
@@ -320,10 +320,17 @@ class DeviceCompute(Compute):
         return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
 
     def inputs(self) -> vectors.Vector:
-        x, _ = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
+        return self.engine.vector(self._own_samples("inputs")[0].flatten())
+
+    def labels(self) -> vectors.Vector:
+        return self.engine.vector(self._own_samples("labels")[1].flatten())
+
+    def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
+        """Return the client's training samples and their labels. Raises ValueError for other tasks."""
+        x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
-            raise ValueError("inputs: samples of this task are not floating-point numbers")
-        return self.engine.vector(x.flatten())
+            raise ValueError(f"{what}: samples of this task are not floating-point numbers")
+        return x, y
 
     async def predict(self, of: vectors.Vector, inputs: Any) -> vectors.Vector:
         samples = given_samples(self.engine, self.settings, inputs)

@@ -19,6 +19,8 @@ class LearningSettings:
 
     views: copies of each sample in a batch, as the objective requires. Training and gradients augment each
     view. Losses use samples without augmentation, so that they compare models on equal samples.
+    precision: that of the client's computations; "" for that of the engine. keeps_rate: True if a change of
+    the learning rate during the run does not affect the client.
     """
 
     architecture: Architecture
@@ -31,6 +33,8 @@ class LearningSettings:
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None
+    precision: str = ""
+    keeps_rate: bool = False
 
 
 def start_of(model: Architecture, seed: int, *client: int) -> Tensor:

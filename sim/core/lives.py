@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar, assert_never
 
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server
 from protocols.membership.view import MembershipView
 from sim.core.budget import Work
@@ -43,6 +44,12 @@ class Life(Generic[A]):
 
     former_waits: tuple[int, int] = (0, 0)
     """`waits` of earlier actors."""
+
+    own_settings: Mapping[str, Any] = field(default_factory=dict)  # of the protocol, that differ
+
+    def own(self, settings: ProtocolSettings) -> ProtocolSettings:
+        """Return the settings of the protocol for this actor."""
+        return settings.model_copy(update=dict(self.own_settings)) if self.own_settings else settings
 
     @property
     def waits(self) -> tuple[int, int]:

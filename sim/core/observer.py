@@ -291,7 +291,8 @@ class Observer:
     ) -> dict[str, np.ndarray]:
         """Measure one model or ensemble of each client. All have the same architecture."""
         numbers = [client.index for client in clients]
-        task, kernel = self._rules.task, clients[0].compute.kernel
+        task, first = self._rules.task, clients[0].compute.settings
+        kernel = self._engine.kernel(first.architecture, first.objective)  # in the engine's precision
         data, names, workers = self._engine.data, self.evaluated, self._engine.workers
         return self._engine.read_measurement(
             lambda: measure_models(

@@ -131,14 +131,14 @@ class Simulation:
 
     def _train_at(self, learning_rate: float) -> None:
         for life in self.lives:
-            if life.compute is not None:
+            if life.compute is not None and not life.compute.settings.keeps_rate:
                 life.compute.change_learning_rate(learning_rate)
 
     def _change_settings(self, settings: ProtocolSettings) -> None:
         self.settings = settings
         for life in self.lives:
             if life.actor is not None:
-                life.actor.settings = settings
+                life.actor.settings = life.own(settings)
 
     def advance(self) -> None:
         """Continue to the end, or until the loop is stopped."""

@@ -38,16 +38,18 @@ class TextFormat:
     strip: str
 
 
-def read_table(file: InputFile, text: TextFormat, wanted: Sequence[str] = ()) -> pl.DataFrame:
+def read_table(
+    file: InputFile, text: TextFormat, wanted: Sequence[str] = (), *, lists: bool = False
+) -> pl.DataFrame:
     """Read the columns of a .parquet file, or of a text file, with all values as text (empty for null).
 
     Columns of a .parquet file are text or numbers (int64, float64). If it has all `wanted` columns, other
-    columns may have any type. Raises UserError.
+    columns may have any type. lists: whether columns may contain lists of text or numbers. Raises UserError.
     """
     import polars as pl
 
     if file.path.suffix == ".parquet":
-        found = file.parsed(lambda content: _parquet(file, content, wanted), "a Parquet table")
+        found = file.parsed(lambda content: _parquet(file, content, wanted, lists), "a Parquet table")
     else:
         found = file.parsed(lambda content: _csv(file, content, text), "a table of text in UTF-8")
     names = [name.strip() for name in found.column_names]
@@ -95,7 +97,7 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
         raise file.refusal(problem, f"line {found['line']}" if found["line"] else "a line") from None
 
 
-def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table:
+def _parquet(file: InputFile, content: bytes, wanted: Sequence[str], lists: bool) -> pa.Table:
     """Read the wanted columns if all exist, else all columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,7 +106,7 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table
         schema, metadata = opened.schema_arrow, opened.metadata
     require_bearable(file, metadata.num_rows, metadata.num_columns)
     names = list(wanted) if wanted and {*wanted} <= {*schema.names} else schema.names
-    kinds = [require_plain(file, field.name, field.type) for field in schema if field.name in names]
+    kinds = [require_plain(file, field.name, field.type, lists) for field in schema if field.name in names]
     stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
     if stored > input_file.LIMIT_BYTES:
         raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
@@ -122,7 +124,7 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str]) -> pa.Table
             pieces.append(batch)
         file.require_room(4 * taken + _CELL_BYTES * metadata.num_rows * sum(map(is_text, kinds)))
         table = pa.Table.from_batches(pieces, opened.schema_arrow if not pieces else None)
-    return pa.table({name: plain(file, name, table[name]) for name in names})
+    return pa.table({name: plain(file, name, table[name], lists) for name in names})
 
 
 def _incremental(metadata: pq.FileMetaData) -> set[str]:
@@ -162,11 +164,25 @@ def plain_bytes(column: pa.Array | pa.ChunkedArray) -> int:
     return 8 * len(column) + int(pc.sum(lengths).as_py() or 0)
 
 
-def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert a column to text or numbers. Raises UserError for other types and too much text."""
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's types of lists."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = False) -> pa.ChunkedArray:
+    """Convert a column to text or numbers, or to lists of them. Raises UserError as `require_plain` does.
+
+    Too much text is also an error.
+    """
     import pyarrow as pa
 
-    kind = require_plain(file, name, column.type)
+    kind = require_plain(file, name, column.type, lists)
+    if is_list(column.type):
+        whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
+        inner = pa.string() if is_text(kind) else pa.int64() if whole else pa.float64()
+        return column.cast(pa.large_list(inner), safe=False)
     if is_text(kind) or pa.types.is_null(kind):
         if plain_bytes(column) > input_file.LIMIT_BYTES:
             raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
@@ -178,10 +194,14 @@ def plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     return column.cast(pa.float64(), safe=False)
 
 
-def require_plain(file: InputFile, name: str, kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column's values. Raises UserError if they are neither text nor numbers."""
+def require_plain(file: InputFile, name: str, kind: pa.DataType, lists: bool = False) -> pa.DataType:
+    """Return the type of a column's values, or of those in its lists. Raises UserError for other types.
+
+    lists: whether the column may contain lists.
+    """
     from pyarrow import types
 
+    kind = kind.value_type if lists and is_list(kind) else kind
     kind = kind.value_type if types.is_dictionary(kind) else kind
     others = (types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
     if not (is_text(kind) or any(is_one(kind) for is_one in others)):

@@ -7,7 +7,7 @@ client `folder/CLIENT/CLASS/*.png`. Pictures are sorted by name. Links are follo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from sim.files.input_file import InputFile, shown
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Endings of picture files, in lower or upper case."""
 _OF_SYSTEMS = ("thumbs.db", "desktop.ini")  # ignored, like names that start with a dot
-_TESTS = ("test", "val", "valid", "validation")
+_VALIDATION = ("val", "valid", "validation")
+_TESTS = ("test", *_VALIDATION)
 
 
 class PictureFile(NamedTuple):
@@ -28,18 +29,22 @@ class PictureFile(NamedTuple):
     client: str
 
 
-def picture_parts(folder: InputFile, *, by_client: bool) -> Mapping[str, list[PictureFile]]:
-    """Return the pictures of the part "train", with at least two classes, and of "test" if it exists.
+def picture_parts(
+    folder: InputFile, *, by_client: bool, wanted: Collection[str] = ("train", "test", "validation")
+) -> Mapping[str, list[PictureFile]]:
+    """Return the pictures of the parts: train, with at least two classes, and test and validation, if any.
 
-    Without `test`, the part is read from `val`, `valid` or `validation`. by_client: whether folders of
-    clients contain the classes. Raises UserError for any other content.
+    The validation part is in `val`, `valid` or `validation`; without `test`, it is the test part. by_client:
+    whether folders of clients contain the classes. wanted: other parts are not read. Raises UserError for any
+    other content.
     """
-    parts = {name: _pictures(part, by_client=by_client) for name, part in _parts(folder).items()}
+    there = {name: part for name, part in _parts(folder).items() if name in wanted}
+    parts = {name: _pictures(part, by_client=by_client) for name, part in there.items()}
     classes = {picture.label for picture in parts["train"]}
     if len(classes) < 2:
         one = shown(min(classes))
         raise folder.refusal(f"has only the class {one}; must have at least two classes, each with a folder")
-    for picture in parts.get("test", ()):
+    for picture in (*parts.get("test", ()), *parts.get("validation", ())):
         if picture.label not in classes:
             known = shown(sorted(classes))
             raise picture.file.refusal(
@@ -71,7 +76,10 @@ def _parts(folder: InputFile) -> dict[str, InputFile]:
     if others:
         raise inside[min(others)].refusal(f"is next to train; must be one of {', '.join(_TESTS)}")
     tests = [inside[name] for name in _TESTS if name in inside]
-    return {"train": inside["train"], **({"test": tests[0]} if tests else {})}
+    if len(tests) > (2 if "test" in inside else 1):
+        also = ", ".join([each.path.name for each in tests])
+        raise folder.refusal(f"has {also}; must have at most one of {', '.join(_VALIDATION)}")
+    return {"train": inside["train"], **dict(zip(("test", "validation"), tests, strict=False))}
 
 
 def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:

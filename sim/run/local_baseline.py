@@ -22,7 +22,8 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     reached: dict[str, float] = {}
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
-        kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
+        first, numbers = clients[0].compute.settings, [client.index for client in clients]
+        kernel = ran.kernel(first.architecture, first.objective)  # in the engine's precision
         task, measure = simulation.rules.task, simulation.observer.measure.name
         found = measure_models(
             task,

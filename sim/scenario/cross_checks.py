@@ -35,6 +35,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _metrics(sections)
     yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
+    yield from _precision(sections)
     yield from model_misfits(sections.model, sections.data)
     yield from _client_numbers(sections)
     yield from _positions(sections)
@@ -59,12 +60,20 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
             yield SettingError("data.name", sections.data.name, problem)
             continue
         with blaming(method, "requirements", f' (of "{need.key}")'):
-            value = attrgetter(need.key)(sections)
-            suits = need.suits(value)
-        if not suits:
+            values = {need.key: attrgetter(need.key)(sections)} | dict(_overridden(need.key, sections))
+            unfit = {key: value for key, value in values.items() if not need.suits(value)}
+        for key, value in unfit.items():
             accepting = f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} (to run it anyway, set {accepting})'
-            yield SettingError(need.key, value, problem)
+            yield SettingError(key, value, problem)
+
+
+def _overridden(key: str, sections: Sections) -> Iterator[tuple[str, Any]]:
+    """Return the values of a training key in the overrides that state it, with their keys."""
+    section, _, name = key.partition(".")
+    for number, entry in enumerate(sections.training.override if section == "training" else ()):
+        if name in entry.of_training():
+            yield f"training.override.{number}.{name}", getattr(entry, name)
 
 
 def _is_missing(key: str, data: Any) -> bool:
@@ -87,12 +96,13 @@ def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingE
 
 def _rounds(method: type[Client], sections: Sections) -> Iterator[SettingError]:
     """Reject a schedule by rounds if the method has no rounds."""
-    schedule = sections.training.schedule
-    if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):
-        name = sections.protocol.name
-        problem = f'protocol.name = "{name}" has no rounds of a server; must be in steps, or a duration'
-        for key, value in schedule.spans.items():
-            yield SettingError(f"training.schedule.{key}", str(value), problem)
+    stated = [("training.schedule", sections.training.schedule), *_overridden("training.schedule", sections)]
+    for where, schedule in stated:
+        if schedule is not None and schedule.unit == "round" and not issubclass(method, RoundClient):
+            name = sections.protocol.name
+            problem = f'protocol.name = "{name}" has no rounds of a server; must be in steps, or a duration'
+            for key, value in schedule.spans.items():
+                yield SettingError(f"{where}.{key}", str(value), problem)
 
 
 def _topology(sections: Sections) -> Iterator[SettingError]:
@@ -124,6 +134,14 @@ def _augmentation(sections: Sections) -> Iterator[SettingError]:
             f'section, or use another data set, such as "{IMAGE_DATASETS[0]}"'
         )
         yield SettingError("training.augmentation", None, problem)
+
+
+def _precision(sections: Sections) -> Iterator[SettingError]:
+    if sections.engine.precision == "tf32":
+        problem = 'engine.precision = "tf32" applies to the whole process; remove the key, or use "float32"'
+        for number, entry in enumerate(sections.training.override):
+            if entry.precision is not None:
+                yield SettingError(f"training.override.{number}.precision", entry.precision, problem)
 
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:

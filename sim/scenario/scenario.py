@@ -46,6 +46,7 @@ from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
+from sim.scenario.sections.training_override import own_settings
 from sim.scenario.sections.tuned import Tuned
 from sim.scenario.shorter import fit_to_duration
 from sim.world.churn.processes import ChurnProcess
@@ -247,6 +248,7 @@ class _File:
         wrong = [*misfits(sections), *unmet(method, settings, sections)]
         try:
             changed_settings(settings, sections.change)
+            own_settings(settings, dict(enumerate(sections.training.override)))
         except SettingError as error:
             wrong.append(error)
         except ValidationError as error:

@@ -201,3 +201,14 @@ def test_a_plan_without_models_says_the_same(tmp_path: Path, overrides: tuple[st
             compute = client.compute
             assert plan.step_s == compute.step_s * client.device.slowdown
             assert (plan.steps, plan.steps_per_epoch) == (compute.steps_left, compute.steps_per_epoch)
+
+
+def test_check_names_the_clients_of_each_override(tmp_path: Path) -> None:
+    entries = ("share = 0.5\nbatch_size = 2", "clients = [3]\nlearning_rate = 0.5")
+    overrides = "".join([f"\n[[training.override]]\n{entry}\n" for entry in entries])
+    scenario = load_scenario(write(tmp_path, SHORT + overrides))
+    plan = check(scenario)
+    half, last = [what for name, what in outline(scenario, plan) if name == "override"]
+    assert last == "1: 1 of 4 clients: client-3"
+    chosen = [f"client-{index}" for index, own in enumerate(plan.clients) if own.work.batch_size == 2]
+    assert half == f"0: 2 of 4 clients: {', '.join(chosen)}"

@@ -1,6 +1,8 @@
 """The methods of docs/examples: each learns, and keeps what its paper says of it."""
 
+import ast
 import importlib.util
+import math
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +16,9 @@ import torch
 
 from sim.core.simulation import Simulation
 from sim.errors import UserError
+from sim.kernel.random import stream
 from tests.lists import require_listed
+from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, params, ran, start_from
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -64,11 +68,17 @@ KINDS = {
     "distillation": "Distillation",
     "ditto": "Ditto",
     "epidemic": "Epidemic",
+    "fedcs": "FedCS",
+    "fedlc": "FedLC",
+    "fedrod": "FedROD",
     "ifca": "IFCA",
     "int8_gossip": "Int8Gossip",
     "latest_models": "LatestModels",
+    "least_available": "LeastAvailable",
     "median": "Median",
     "median_rounds": "MedianRounds",
+    "oort": "Oort",
+    "power_of_choice": "PowerOfChoice",
     "private_gossip": "PrivateGossip",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
@@ -85,10 +95,14 @@ def test_every_example_is_tested() -> None:
 AGREEING = ("data.partition.clusters=1",)
 PERSONAL = ("ifca", "pull_gossip")
 SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
-WITH_SERVER = ("ditto", "ifca", "median", "top_k")
+CHOICES = ("fedcs", "least_available", "oort", "power_of_choice")
+WITH_SERVER = (*CHOICES, "ditto", "fedlc", "fedrod", "ifca", "median", "top_k")
+DECOUPLED = 'model={ name = "decoupled", backbones = ["small-mlp"], features = 16 }'
 OPTIONS = {
     "attackers": ("protocol.attackers=1",),
     "private_gossip": ("protocol.noise_multiplier=0.02", "protocol.period=250 ms"),
+    "fedrod": (DECOUPLED, "protocol.patience=4 s", "protocol.local_epochs=2"),
+    "power_of_choice": ("protocol.broadcast=all", "protocol.patience=4 s"),
     "ditto": ("protocol.personal_steps=20", "protocol.patience=4 s"),
 }
 
@@ -141,6 +155,95 @@ def test_smoothed_labels_are_those_of_the_paper() -> None:
     expected = -(smoothed * logs).sum(1)
     np.testing.assert_allclose(loss.each(model, {}, scores, y).numpy(), expected, rtol=1e-5)
     np.testing.assert_allclose(float(loss(model, {}, scores, y)), expected.mean(), rtol=1e-5)
+
+
+TWO_ROUNDS = ("protocol.rounds=2", "protocol.local_steps=5", "protocol.patience=20 s", "run.duration=60 s")
+
+
+def replayed(simulation: Simulation, trained: Callable[..., np.ndarray]) -> tuple[np.ndarray, dict[int, Any]]:
+    """The common model after two rounds in numpy, and the last model of each client.
+
+    trained(client, start, x, y, counts, batches) is the training of a round.
+    """
+    common = simulation.clients[0].compute.initial().numpy().astype(float)
+    streams = [stream(simulation.rules.seed, "actor", client.name) for client in simulation.clients]
+    last: dict[int, Any] = {}
+    for _ in range(2):
+        shares = []
+        for client, drawn in zip(simulation.clients, streams, strict=True):
+            x, y = (part.numpy() for part in own_data(simulation, client.index))
+            counts, size = np.maximum(np.bincount(y, minlength=10), 1), client.compute.batch_size
+            passes = [drawn.permutation(len(y)) for _ in range(math.ceil(5 * size / len(y)))]
+            batches = np.concatenate(passes)[: 5 * size].reshape(5, size)
+            last[client.index] = trained(client.index, common, x.reshape(len(y), -1), y, counts, batches)
+            shares.append((len(y), last[client.index]))
+        common = sum(count * own for count, own in shares) / sum(count for count, _ in shares)
+    return common, last
+
+
+def slope_of(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The gradient of the mean cross-entropy for the scores [B, K]."""
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    return (shares / shares.sum(1, keepdims=True) - np.eye(scores.shape[1])[y]) / len(y)
+
+
+@pytest.mark.parametrize("tau", [1.0, 3.0])
+def test_fedlc_equals_numpy(tau: float) -> None:
+    def trained(_: int, flat: np.ndarray, x: Any, y: Any, counts: Any, batches: Any) -> np.ndarray:
+        weights, bias = flat[:640].reshape(10, 64).copy(), flat[640:].copy()
+        for rows in batches:
+            slope = slope_of(x[rows] @ weights.T + bias - tau * counts**-0.25, y[rows])
+            weights -= 0.3 * slope.T @ x[rows]
+            bias -= 0.3 * slope.sum(0)
+        return np.concatenate([weights.ravel(), bias])
+
+    with ran(*world_of("fedlc"), f"protocol.tau={tau}", *TWO_ROUNDS) as simulation:
+        common, _ = replayed(simulation, trained)
+        for client in simulation.clients:
+            np.testing.assert_allclose(learner(simulation, client.index).params.numpy(), common, atol=2e-6)
+
+
+def test_fedrod_equals_numpy() -> None:
+    """A fully connected backbone of 200 hidden units, 16 features; gradients by hand."""
+    heads = {client: np.zeros(10 * 17) for client in range(6)}
+    shapes = [(200, 64), (200,), (16, 200), (16,), (10, 16), (10,)]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+
+    def trained(client: int, flat: np.ndarray, x: Any, y: Any, counts: Any, batches: Any) -> np.ndarray:
+        parts = [part.reshape(s).copy() for part, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
+        w1, b1, w2, b2, w3, b3 = parts
+        own, own_bias = heads[client][:160].reshape(10, 16), heads[client][160:]
+        for rows in batches:
+            before = x[rows] @ w1.T + b1
+            hidden = np.maximum(before, 0)
+            z = hidden @ w2.T + b2
+            features = np.maximum(z, 0)
+            scores = features @ w3.T + b3
+            slope = slope_of(scores + np.log(counts), y[rows])
+            personal = slope_of(scores + features @ own.T + own_bias, y[rows])
+            of_z = (slope @ w3) * (z > 0)
+            of_before = (of_z @ w2) * (before > 0)
+            slopes = [of_before.T @ x[rows], of_before.sum(0), of_z.T @ hidden, of_z.sum(0)]
+            slopes += [slope.T @ features, slope.sum(0)]
+            for part, by in zip(parts, slopes, strict=True):
+                part -= 0.3 * by
+            own -= 0.3 * personal.T @ features
+            own_bias -= 0.3 * personal.sum(0)
+        return np.concatenate([part.ravel() for part in parts])
+
+    with ran(*world_of("fedrod"), *TWO_ROUNDS) as simulation:
+        common, _ = replayed(simulation, trained)
+        for client in simulation.clients:
+            found = learner(simulation, client.index)
+            np.testing.assert_allclose(found.params.numpy(), common, atol=2e-6)
+            np.testing.assert_allclose(found.head.numpy(), heads[client.index], atol=2e-6)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["fedlc", "fedrod"])
+def test_the_examples_of_the_page_have_at_most_40_lines_of_code(name: str) -> None:
+    tree = ast.parse(NAMES[name].read_text(encoding="utf-8"))
+    text = ast.unparse(ast.Module(tree.body[1:], []))  # without the docstring
+    assert len([line for line in text.splitlines() if line.strip()]) <= 40
 
 
 def test_what_a_method_requires_is_refused_in_its_own_words() -> None:

@@ -91,14 +91,21 @@ def theirs(folder: Path, size: int, mode: str = "RGB") -> tuple[np.ndarray, np.n
 def test_pixels_and_labels_are_torchvisions(tmp_path: Path, size: int) -> None:
     filled(tmp_path / "train"), filled(tmp_path / "test", 3), filled(tmp_path / "val", 1)
     data = read(tmp_path, size=size)
-    for x, y, part in ((data.train_x, data.train_y, "train"), (data.test_x, data.test_y, "test")):
+    (train_x, val_x), (train_y, val_y) = (np.split(part, [20]) for part in (data.train_x, data.train_y))
+    for x, y, part in (
+        (train_x, train_y, "train"),
+        (data.test_x, data.test_y, "test"),
+        (val_x, val_y, "val"),
+    ):
         pixels, labels = theirs(tmp_path / part, size)
         assert np.array_equal(unscaled(data, x), pixels) and np.array_equal(y, labels)
-    assert data.outputs == 4 and data.features == f"images of 3 x {size} x {size} numbers; 4 classes: " + (
-        "10, 9, Cat, dog"
+    assert (
+        data.validation_count == len(val_y) == 4
+        and data.outputs == 4
+        and data.features == f"images of 3 x {size} x {size} numbers; 4 classes: " + ("10, 9, Cat, dog")
     )
-    assert np.abs(data.train_x.mean(axis=(0, 2, 3))).max() < 1e-5
-    assert np.abs(data.train_x.std(axis=(0, 2, 3)) - 1).max() < 1e-5
+    assert np.abs(train_x.mean(axis=(0, 2, 3))).max() < 1e-5
+    assert np.abs(train_x.std(axis=(0, 2, 3)) - 1).max() < 1e-5
 
 
 def test_grey_pictures_of_one_size(tmp_path: Path) -> None:

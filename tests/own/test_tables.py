@@ -223,7 +223,7 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
     path = tmp_path / "people.parquet"
     frame = pl.read_csv(PEOPLE.encode())
     keys = {"name": "table", "label": "paid", "partition": "iid", "file": str(path)}
-    frame.with_columns(pl.lit([1, 2]).alias("tags")).write_parquet(path)
+    frame.with_columns(pl.lit([[1, 2]]).alias("tags")).write_parquet(path)
     with pytest.raises(UserError, match=r"column 'tags' has type .*list.*; must contain numbers or text"):
         section(keys)
     path.write_bytes(path.read_bytes()[:-20])

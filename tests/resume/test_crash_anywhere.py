@@ -19,6 +19,10 @@ OPTIMIZERS = {
     "sgd": (),
     "momentum": ("training.momentum=0.9", "training.nesterov=true"),
     "adamw": ("training.optimizer=adamw", "training.weight_decay=0.01"),
+    "own": (
+        "training.override=[{ clients = [0], learning_rate = 0.02, batch_size = 3 },"
+        " { clients = [0, 2], clip_norm = 0.5 }]",
+    ),
 }
 MODELS = {
     "dense": ('model={ name = "mlp", hidden = [8] }', "engine.way=dense"),
@@ -34,6 +38,8 @@ FEW = [
     (PLAIN, "momentum", "loop", 1),
     (PLAIN, "adamw", "vmap", 2),
     (ALONE, "momentum", "dense", 2),
+    (PLAIN, "own", "vmap", 2),
+    (PULLED, "own", "loop", 1),
 ]
 
 

@@ -12,6 +12,7 @@ from sim.learning.engine import Engine
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.learning.engines import CLASSES, SHAPES, client_data, generator, new_engine, numbers, plain_module
+from tests.own.data_worlds import built as own_world
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, ran
 from tests.run.computes import BATCH_SIZE, initial, new_compute, now
@@ -128,18 +129,29 @@ def test_handles_that_hold_no_samples_are_refused() -> None:
 def test_a_client_has_its_own_samples() -> None:
     with ran(DIGITS) as simulation:
         for index in range(6):
-            x, _ = own_data(simulation, index)
+            x, y = own_data(simulation, index)
             assert learner(simulation, index).inputs().numpy().tolist() == x.flatten().tolist()
+            assert learner(simulation, index).labels().numpy().tolist() == y.tolist()
+
+
+def test_labels_of_a_regression_are_its_targets(tmp_path: Path) -> None:
+    code = "def load():\n    x = np.arange(60.0).reshape(30, 2)\n    return x, x @ [[2.0, 0], [-1, 3]]\n"
+    keys = 'name = "mine.py:load"\npartition = { kind = "iid", samples_per_client = 8 }\ntask = "regression"'
+    simulation = own_world(tmp_path, keys, code=code)
+    _, y = own_data(simulation, 1)
+    assert y.shape == (simulation.clients[1].compute.samples, 2)
+    assert simulation.clients[1].compute.labels().numpy().tolist() == y.flatten().tolist()
 
 
 def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
     texts = load_scenario(world(tmp_path))
     with ran(QUADRATIC) as points, closing(build(texts)) as adapters:
         for simulation in (points, adapters):
-            with pytest.raises(
-                ValueError, match="inputs: samples of this task are not floating-point numbers"
-            ):
-                simulation.clients[0].compute.inputs()
+            compute = simulation.clients[0].compute
+            for what, call in {"inputs": compute.inputs, "labels": compute.labels}.items():
+                problem = f"{what}: samples of this task are not floating-point numbers"
+                with pytest.raises(ValueError, match=problem):
+                    call()
 
 
 # --- what a method knows of its model ---

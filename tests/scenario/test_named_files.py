@@ -41,4 +41,4 @@ def test_the_content_of_a_file_under_a_new_key_is_in_the_digest(tmp_path: Path, 
 
 def test_keys_of_files_have_the_type_of_one() -> None:
     keys = {path.rpartition(".")[2] for path in annotated(Sections, NamesFile)}
-    assert keys == {"file", "test_file", "path", "source", "tokenizer", "base", "start"}
+    assert keys == {"file", "test_file", "validation_file", "path", "source", "tokenizer", "base", "start"}

@@ -36,8 +36,8 @@ BAD = {
     "unknown key": (
         edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
         "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, schedule, clip_norm, "
-        "momentum, dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation; "
-        "did you mean 'momentum'?",
+        "momentum, dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation, "
+        "override; did you mean 'momentum'?",
     ),
     "augmentation of what is no image": (
         edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),

@@ -46,7 +46,8 @@ class Adult(LabelledData):
         "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, TablePart, encoded, indices_of
+        from sim.learning.data.columns import Column, encoded, indices_of
+        from sim.learning.data.table_part import TablePart
 
         tables = []
         for name in ("adult.data", "adult.test"):  # a comment at the top, full stops after incomes

@@ -10,10 +10,12 @@ import numpy as np
 import polars as pl
 
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import shown
 from sim.files.input_table import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
+from sim.learning.data.list_columns import without_lists
 from sim.learning.data.raw_arrays import LARGEST, require_told_apart
+from sim.learning.data.table_part import TablePart, first_of
 from sim.learning.data.tabular import TableKeys, TabularData
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
@@ -31,22 +33,6 @@ _NUMBER = re.compile(  # decimal comma, thousands separators, currency, unit: "-
 )
 _UNITS_MAX = 3  # more different endings are not units
 _ORDINALS = {"st", "nd", "rd", "th"}
-
-
-@dataclass(frozen=True)
-class TablePart:
-    """Table, its file, and the number of each of its rows in the file, int64.
-
-    Columns are texts, numbers (int64, float64), or pl.Enum: classes by name, complete and in order.
-    """
-
-    file: InputFile
-    frame: pl.DataFrame
-    rows: np.ndarray
-
-    def row(self, mask: pl.Series) -> str:
-        """Describe the first row in a mask."""
-        return f"row {self.rows[_first(mask)]}"
 
 
 @dataclass(frozen=True)
@@ -70,12 +56,15 @@ def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
         given["test"] = _read(section, folder, "data.test_file", section.test_file)
+    if section.validation_file is not None:
+        given["validation"] = _read(section, folder, "data.validation_file", section.validation_file)
     return dataset_of_columns(section, given)
 
 
 def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TablePart:
     file = folder.file(key, path)
-    frame = read_table(file, TextFormat(section.separator, section.comment, section.columns, section.strip))
+    form = TextFormat(section.separator, section.comment, section.columns, section.strip)
+    frame = read_table(file, form, lists=True)
     return TablePart(file, frame, np.arange(1, len(frame) + 1))  # from 1, without the header
 
 
@@ -85,13 +74,18 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     if not section.features:
         problem = "has no feature column besides label and client; at least one is needed"
         raise given["train"].file.refusal(problem)
+    section, given, tags = without_lists(section, given)
     tables = {name: usable(section, table) for name, table in given.items()}
     train = tables["train"]
-    columns = [learned(train, name, section) for name in section.features]
+    columns = [learned(train, name, section) for name in section.features or ()]
     parts, classes = parts_of(
         section, tables, lambda part: encoded(tables[part], columns, wide=section.standardise)
     )
-    scaled = [np.full(each.width, section.standardise and each.categories is None) for each in columns]
+    unscaled = [each.categories is not None or each.name in tags for each in columns]
+    scaled = [
+        np.full(each.width, section.standardise and not kept)
+        for each, kept in zip(columns, unscaled, strict=True)
+    ]
     dataset = dataset_of(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )
@@ -211,7 +205,7 @@ def _labels(
     for name, table in tables.items():
         unknown = pl.Series(indices[name] < 0)
         if unknown.any():
-            value = table.frame[label][_first(unknown)]
+            value = table.frame[label][first_of(unknown)]
             problem = (
                 f"is {shown(value)}; must be one of the classes in {train.file.key}: {shown(list(classes))}"
             )
@@ -259,7 +253,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     # Values outside float32 also have squares outside float64.
     bad = (found.is_null() & column.is_not_null()) | ~(found.abs() <= LARGEST).fill_null(True)
     if bad.any():
-        value = column[_first(bad)]
+        value = column[first_of(bad)]
         raise part.file.refusal(
             f"column {shown(name)} is {shown(value)}; must be a finite float32 number, as in other rows "
             "(list a column of categories in data.categorical, and texts for missing values in "
@@ -370,9 +364,3 @@ def sorted_texts(values: pl.Series) -> tuple[str, ...]:
     if as_numbers.null_count():
         return tuple(values.sort().to_list())
     return tuple(values.gather(as_numbers.arg_sort()).to_list())
-
-
-def _first(mask: pl.Series) -> int:
-    found = mask.arg_max()
-    assert found is not None
-    return found

@@ -30,6 +30,9 @@ class HuggingFaceKeys(TabularData):
     """Split for training."""
     test_split: _Text | None = None
     """Split for testing; by default "test", if there is one."""
+    validation_split: _Text | None = None
+    """Split for validation; by default "validation", if there is one and the partition distributes it (iid
+    and natural do)."""
     label: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Column of the label, by default the only column of classes; in a regression also a list of columns.
     Classes that the data list keep their order, others are in order of their values."""
@@ -46,4 +49,7 @@ class HuggingFaceKeys(TabularData):
             raise SettingError("label", None, 'is required for data.task = "regression"')
         if self.test_split == self.split:
             raise SettingError("test_split", self.test_split, "must be different from data.split")
+        if self.validation_split in (self.split, self.test_split) and self.validation_split is not None:
+            problem = "must be different from data.split and data.test_split"
+            raise SettingError("validation_split", self.validation_split, problem)
         return self

@@ -53,8 +53,9 @@ def _in_words(classes: Sequence[str]) -> str:
 class OwnImages(UserSamples):
     """Folder of images with a folder for each class, `source/CLASS/*.png`.
 
-    Alternatively `source/train/CLASS` and, for testing, `source/test/CLASS` (or, if there is no `test`, one
-    of `val`, `valid` and `validation`, which are not read otherwise). Classes are in order of their names.
+    Alternatively `source/train/CLASS`, for testing `source/test/CLASS`, and for validation one of `val`,
+    `valid` and `validation`. Without `test`, the models are tested on the validation folder. Classes are in
+    order of their names.
     Each channel is standardized: in training it has mean 0 and standard deviation 1.
     """
 
@@ -81,11 +82,14 @@ class OwnImages(UserSamples):
         require_packages("vision", 'data.name = "images"', "PIL")
         source = folder.file("data.source", self.source)
         found = picture_parts(source, by_client=self.client_folders)
+        found, notices = self.with_used_validation(found, source.key)
         classes = sorted({picture.label for picture in found["train"]})
         parts = {name: self._part(name, pictures, classes) for name, pictures in found.items()}
         dataset = dataset_of_pixels(parts, self, source.refusal, classes=len(classes))
         return replace(
-            dataset, features=f"{dataset.features}; {len(classes):,} classes: {_in_words(classes)}"
+            dataset,
+            features=f"{dataset.features}; {len(classes):,} classes: {_in_words(classes)}",
+            notices=(*dataset.notices, *notices),
         )
 
     def _part(self, name: str, pictures: Sequence[PictureFile], classes: Sequence[str]) -> ArraysPart:
@@ -102,7 +106,7 @@ class OwnImages(UserSamples):
 def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
     require_packages("vision", folder.key, "PIL")
     root = InputFile(folder.key, folder.path)
-    found = picture_parts(root, by_client=False)
+    found = picture_parts(root, by_client=False, wanted=("train", "test"))
     arrays: list[np.ndarray] = []
     for name, pictures in found.items():
         part = InputFile(folder.key, folder.path / name)

@@ -188,12 +188,22 @@ def dataset_of_pixels(
     classes: int | None,
     standardise: bool = True,
 ) -> Dataset:
-    """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `parted`."""
+    """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `parted`.
+
+    Images for validation are scaled as those for training.
+    """
     found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
     train, test = found["train"], found["test"]
     dataset = normalised(ImageArrays(train.x, train.y, test.x, test.y), outputs, standardise=standardise)
     features = f"images of {' x '.join(map(str, dataset.input_shape))} numbers"
-    return replace(dataset, owners=owners, features=features)
+    dataset = replace(dataset, owners=owners, features=features)
+    if "validation" not in found:
+        return dataset
+    validation, scaling = found["validation"], dataset.scaling
+    assert scaling is not None
+    held_back = scaled(validation.x.astype(np.float32), *map(np.array, scaling))
+    x, y = np.concatenate([dataset.train_x, held_back]), np.concatenate([dataset.train_y, validation.y])
+    return replace(dataset, train_x=x, train_y=y, validation_count=len(held_back))
 
 
 def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:

@@ -14,10 +14,11 @@ from sim.errors import require_packages
 from sim.files.input_file import InputFile, shown
 from sim.files.input_table import plain, plain_bytes
 from sim.files.saved_folder import Split, read_split, split_folders
-from sim.learning.data.columns import TablePart, dataset_of_columns, parts_of, usable
+from sim.learning.data.columns import dataset_of_columns, parts_of, usable
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.huggingface_keys import HuggingFaceKeys
 from sim.learning.data.images import dataset_of_pixels
+from sim.learning.data.table_part import TablePart
 
 _COPIES = 6  # copies of a column during its conversion
 _REMEDY = (
@@ -32,6 +33,12 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     names = {"train": ("split", section.split)}
     if section.test_split is not None or ("test" in there and section.split != "test"):
         names["test"] = ("test_split", section.test_split or "test")
+    notices: tuple[str, ...] = ()
+    if section.validation_split is not None:
+        names["validation"] = ("validation_split", section.validation_split)
+    elif "validation" in there and "validation" not in (section.split, section.test_split):
+        found = names | {"validation": ("validation_split", "validation")}
+        names, notices = section.with_used_validation(found, folder.key)
     for key, name in names.values():
         if name not in there:
             raise folder.refusal(
@@ -41,8 +48,10 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
     section, image = _settled(section, splits["train"])
     tables = {part: _rows(section, each) for part, each in splits.items()}
     if image is None:
-        return dataset_of_columns(section, tables)
-    return _dataset_of_images(section, splits, tables, image)
+        dataset = dataset_of_columns(section, tables)
+    else:
+        dataset = _dataset_of_images(section, splits, tables, image)
+    return replace(dataset, notices=(*dataset.notices, *notices))
 
 
 # --- roles of the columns -------------------------------------------------------------------------------
@@ -84,14 +93,24 @@ def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
         raise split.folder.refusal(f"has no column {shown(absent[0])}; it has {shown(there)}")
     classes = split.of_type("ClassLabel")
     split.folder.require_room(_COPIES * sum(plain_bytes(split.table[name]) for name in used))
-    columns = {
-        name: _classes(split, name)
-        if name in classes
-        else pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name])))
-        for name in used
-    }
+    columns = {name: _classes(split, name) if name in classes else _values(split, name) for name in used}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.String).str.strip_chars())
     return TablePart(split.folder, frame, np.arange(split.table.num_rows))
+
+
+def _values(split: Split, name: str) -> pl.Series:
+    """Return a column of texts or numbers, or of lists of them; classes in lists as names. UserError."""
+    column = pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name], lists=True)))
+    inner = split.meaning(name).get("feature")
+    names = inner.get("names") if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" else None
+    if not isinstance(column.dtype, pl.List) or not isinstance(names, list):
+        return column
+    wrong = column.list.eval((pl.element() < 0) | (pl.element() >= len(names))).list.any().fill_null(False)
+    if wrong.any():
+        problem = f"must contain lists of classes from 0 to {len(names) - 1}"
+        raise split.folder.refusal(f"column {shown(name)} {problem}", f"row {wrong.arg_max()}")
+    texts = [str(each) for each in names]
+    return column.list.eval(pl.element().replace_strict(range(len(texts)), texts, return_dtype=pl.String))
 
 
 def _classes(split: Split, name: str) -> pl.Series:

@@ -11,7 +11,7 @@ class TableData(TableKeys):
     """Table, .csv (or other text) or .parquet, with a row for each sample and a column for the label.
 
     Columns of numbers are features without conversion. Columns of texts become one number for each category:
-    1 for the row's category, 0 for the others.
+    1 for the row's category, 0 for the others. Columns of lists become one number for each number or tag.
     """
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:

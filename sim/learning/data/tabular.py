@@ -87,6 +87,8 @@ class TableKeys(TabularData):
     folder, or the data folder."""
     test_file: DataFile | None = None
     """Table with the same columns, for testing."""
+    validation_file: DataFile | None = None
+    """Table with the same columns, for validation; the partition must be iid or natural."""
     label: str | Annotated[_Names, Field(min_length=1)]
     """Column of the label; in a regression also a list of columns. Classes are in order of the values."""
     columns: _Names = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,8 @@ from sim.learning.data.raw_arrays import (
 )
 from sim.learning.partitions.dealing import Owners, rows_by_class
 from sim.learning.partitions.partition import Partition
+
+Part = TypeVar("Part")
 
 CLASSES_MAX = 100_000
 PARTS = ("train", "validation", "test")
@@ -291,6 +293,25 @@ class UserSamples(LabelledData):
     test_share: _BetweenNoneAndAll = 0.2
     """Share of the samples used for testing if the data set has no test part: of each client's samples,
     or else of each class's, at least one. The test samples are the same for all seeds."""
+
+    def with_used_validation(
+        self, parts: Mapping[str, Part], where: str
+    ) -> tuple[dict[str, Part], tuple[str, ...]]:
+        """Return the parts without a validation part that cannot be used, and a notice about it.
+
+        This is for a validation part that the data contain, but that the scenario does not name.
+        """
+        if "validation" not in parts:
+            return dict(parts), ()
+        if self.validation_share:
+            reason = f"data.validation_share = {self.validation_share} holds back training samples instead"
+        elif not self.partition.deals_validation:
+            kind = self.partition.model_dump()["kind"]
+            reason = f'data.partition = "{kind}" does not distribute it; iid and natural do'
+        else:
+            return dict(parts), ()
+        used = {name: part for name, part in parts.items() if name != "validation"}
+        return used, (f"{where}: the validation part of the data is not used, because {reason}",)
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         yield from ()

@@ -170,13 +170,14 @@ class Engine:
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
-    def kernel(self, architecture: Architecture, objective: Objective) -> ModelKernel:
-        """Return the kernel of this pair, which is created once."""
-        identity = ("kernel", architecture.key, objective)
+    def kernel(self, architecture: Architecture, objective: Objective, precision: str = "") -> ModelKernel:
+        """Return the kernel of these, which is created once. precision: by default that of the engine."""
+        precision = precision or self.precision
+        identity = ("kernel", architecture.key, objective, precision)
         if identity not in self._interned:
             backend = choose_backend(self.backend, architecture, objective, self.device)
             self._interned[identity] = ModelKernel(
-                architecture, objective, backend, self.precision, self.micro_batch
+                architecture, objective, backend, precision, self.micro_batch
             )
         kernel = self._interned[identity]
         assert isinstance(kernel, ModelKernel)

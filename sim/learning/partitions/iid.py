@@ -17,6 +17,7 @@ class Iid(Sampled):
     """All clients draw from the same distribution."""
 
     needs_classes = False
+    deals_validation = True
 
     kind: Literal["iid"]
     repeat: bool = False

@@ -16,6 +16,7 @@ class Natural(PartitionSection):
     """Each client has its own samples; the data set defines the client of each sample."""
 
     needs_classes = False
+    deals_validation = True
 
     kind: Literal["natural"]
     choose: Literal["all", "largest", "random"] = "all"

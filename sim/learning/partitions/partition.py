@@ -76,6 +76,8 @@ class PartitionSection(Settings):
 
     needs_classes: ClassVar[bool] = True
     """True if samples are dealt by their class."""
+    deals_validation: ClassVar[bool] = False
+    """True if the validation part of the data is dealt without any further setting."""
 
     tests: Literal["own", "all"] = "own"
     """Test samples of a client: samples that fit its training distribution (own), or all samples (all)."""

@@ -236,6 +236,7 @@ class _Builder:
             up_at_start=client.up_at_start,
             later=later,
             backup_every_s=backup_every_s,
+            own_settings=plan.learning.trainings[index].own,
         )
 
     def _server(self, number: int, server: ServerPlan) -> ServerParts:
@@ -246,6 +247,7 @@ class _Builder:
             start=self.initial[0],
             neighbours=plan.neighbours[server.name],
             cost=section.cost_model() if section is not None and section.samples else None,
+            training=self.learning.of_servers,
             crashes=() if section is None else section.crashes_of(number, len(plan.learning.servers)),
         )
 

@@ -19,6 +19,7 @@ from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.plugins.section import FAILURES, in_short
 from sim.run.setup.plan import LearningPlan
+from sim.run.setup.training import ClientTraining
 from sim.scenario.protocol_errors import require_scalar_loss
 from sim.scenario.scenario import Scenario
 from sim.world.participants import client_name
@@ -28,12 +29,14 @@ from sim.world.participants import client_name
 class Learning:
     """Learning side of a run: plan, data on the device, and each client's model and training.
 
-    `data` holds the samples of the clients, followed by those of the servers, if any.
+    `data` holds the samples of the clients, followed by those of the servers, if any. Servers have the model
+    of the first client, and no overrides.
     """
 
     plan: LearningPlan
     data: ClientData
     settings: tuple[LearningSettings, ...]
+    of_servers: LearningSettings
 
     @property
     def device(self) -> torch.device:
@@ -52,33 +55,34 @@ class Learning:
 def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) -> Learning:
     """Load the learning side of a plan with created models on a device. Raises UserError."""
     dataset, own = plan.dataset, plan.own
-    kinds = {model.key: _trained(scenario, plan, cast(Architecture, model)) for model in plan.models}
-    settings = tuple([kinds[work.model.key] for work in plan.work])
+    settings, of_servers = _settings_of_each(scenario, plan)
+    kinds = {each.architecture.key: each for each in settings}
     if isinstance(scenario.model, OwnModel):
         [mine] = kinds.values()
         scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
-    _try_single_samples(scenario, plan, settings)
+    _try_single_samples(scenario, plan, (*settings, *[of_servers] * len(plan.servers)))
     _require_fitting_metrics(scenario, plan)
     outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
     data = data_on(device, dataset, own.train, own.validation, own.test, own.label_maps, outputs)
-    return Learning(plan, data, settings)
+    return Learning(plan, data, settings, of_servers)
 
 
 def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[LearningSettings, ...]) -> None:
     """Raise UserError for a model that cannot train on one sample, if an actor's batches have only one.
 
+    each: the settings of all clients and then of all servers, of which those without samples are skipped.
     This applies to batch norms, and to code that drops dimensions of size 1. Each model is tried once.
     """
     dataset, tried = plan.dataset, set[str]()
-    for number, rows in enumerate(plan.own.train):
-        learning = each[number] if number < len(each) else each[0]  # servers have the first client's
+    for number, (rows, learning) in enumerate(zip(plan.own.train, each, strict=False)):
         architecture, size = learning.architecture, min(learning.batch_size, len(rows))
         if size > 1 or learning.views > 1 or architecture.key in tried:
             continue
         tried.add(architecture.key)
         x, y = [torch.from_numpy(part[rows[:1]])[None] for part in (dataset.train_x, dataset.train_y)]
         start = architecture.initial(torch.Generator().manual_seed(0))[None]
-        who = client_name(number) if number < len(each) else f"server {number - len(each)}"
+        clients = len(plan.work)
+        who = client_name(number) if number < clients else f"server {number - clients}"
         about = f"{who} trains on one sample at a time (it owns {len(rows)})"
         try:
             ModelKernel(architecture, learning.objective, "vmap").gradients(start, x, y)
@@ -90,9 +94,28 @@ def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[Lear
             raise scenario.model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
 
 
-def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture) -> LearningSettings:
-    """Return the settings of clients with models of this architecture."""
-    training, dataset, objective = scenario.training, plan.dataset, plan.objective
+def _settings_of_each(
+    scenario: Scenario, plan: LearningPlan
+) -> tuple[tuple[LearningSettings, ...], LearningSettings]:
+    """Return the settings of each client, of which equal ones share an object, and those of servers."""
+    made: dict[tuple[str, int], LearningSettings] = {}
+    settings = []
+    for work, own in zip(plan.work, plan.trainings, strict=True):
+        key = (work.model.key, id(own))
+        if key not in made:
+            made[key] = _trained(scenario, plan, cast(Architecture, work.model), own)
+        settings.append(made[key])
+    if not scenario.training.override:
+        return tuple(settings), settings[0]
+    base = ClientTraining(scenario.training, scenario.protocol.settings)
+    return tuple(settings), _trained(scenario, plan, settings[0].architecture, base)
+
+
+def _trained(
+    scenario: Scenario, plan: LearningPlan, architecture: Architecture, own: ClientTraining
+) -> LearningSettings:
+    """Return the settings of clients with this architecture and training."""
+    training, dataset, objective = own.training, plan.dataset, plan.objective
     augmentation = _augmentation(scenario, dataset)
     if objective is not None:
         first = [np.concatenate([part[:2]] * objective.views) for part in (dataset.train_x, dataset.train_y)]
@@ -101,13 +124,15 @@ def _trained(scenario: Scenario, plan: LearningPlan, architecture: Architecture)
         architecture,
         OBJECTIVES[scenario.data.task] if objective is None else objective,
         dataset.outputs,
-        plan.optimizer,
+        own.optimizer,
         training.learning_rate,
         training.batch_size,
         training.sampling,
         augmentation,
         1 if objective is None else objective.views,
         training.schedule,
+        own.precision,
+        own.keeps_rate,
     )
 
 

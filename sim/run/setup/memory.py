@@ -56,7 +56,7 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: Room) -> No
     largest = max(each, key=_step_bytes)
     if _step_bytes(largest) > available:
         raise UserError(
-            f'model.name = "{scenario.model.name}", training.batch_size = {scenario.training.batch_size}: a '
+            f'model.name = "{scenario.model.name}", training.batch_size = {largest.batch_size}: a '
             f"training step takes at least {_gb(_step_bytes(largest))}, for a model of "
             f"{largest.model.numel:,} parameters, its gradient, its optimizer{_frozen(largest)} and a "
             f"batch, but {device} has {_gb(available)}; use a smaller model or a smaller batch"

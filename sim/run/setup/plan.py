@@ -6,17 +6,17 @@ memory, impossible topologies and others. It imports torch only if models are cr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from protocols.framework.context import Links
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
 from sim.learning.data.dataset import Dataset
-from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models.size import Sized
 from sim.run.setup.links import Names, links_among
 from sim.run.setup.memory import (
@@ -29,6 +29,7 @@ from sim.run.setup.memory import (
 )
 from sim.run.setup.models import models_of_clients
 from sim.run.setup.owners import Owned, owned
+from sim.run.setup.training import ClientTraining, training_of_each
 from sim.scenario.protocol_errors import servers_of
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_networks
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
 class LearningPlan:
     """Plan of learning: the data and their owners, each client's work, and the servers.
 
-    objective: that of the method; None for that of the data. optimizer: that of all clients. work: by client;
-    equal models share an object. own: the samples of the clients, in the order of `names`, and then of the
-    servers.
+    objective: that of the method; None for that of the data. trainings, work: by client; clients with equal
+    models and training share an object. own: the samples of the clients, in the order of `names`, and then of
+    the servers.
     """
 
     dataset: Dataset
     objective: Objective | None
-    optimizer: Optimizer
+    trainings: tuple[ClientTraining, ...]
     work: tuple[Workload, ...]
     names: tuple[str, ...]
     clusters: tuple[int, ...] | None
@@ -68,7 +69,7 @@ class LearningPlan:
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """Plan of a client: work, number of samples, and device.
+    """Plan of a client: work, number of samples, device, and settings of the protocol.
 
     steps: the training steps that its budget allows; infinite without a budget of steps or samples.
     """
@@ -79,6 +80,7 @@ class ClientPlan:
     slowness: Slowness
     up_at_start: bool
     steps: float
+    settings: ProtocolSettings
 
     @property
     def steps_per_epoch(self) -> int:
@@ -142,7 +144,8 @@ def planned(
         samples, up = len(learning.own.train[index]), index not in churn.absent
         slowness, cost = devices.slowness(index), devices.cost_model(index)
         steps = steps_allowed(scenario, names[index], work, samples)
-        clients.append(ClientPlan(work, samples, cost, slowness, up, steps))
+        settings = learning.trainings[index].settings
+        clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings))
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks)
 
 
@@ -152,29 +155,36 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     dataset = scenario.data.load(count, seed, folder)
     if problem := no_room(dataset.size_bytes):
         raise UserError(f'data.name = "{scenario.data.name}": {problem}')
-    protocol, training = scenario.protocol, scenario.training
+    protocol = scenario.protocol
     objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
     models = models_of_clients(scenario, dataset, folder, made=made)
-    keys = [each.name for each in fields(Optimizer) if each.init and each.name != "kind"]
-    optimizer = Optimizer(training.optimizer, **{key: getattr(training, key) for key in keys})
-    views = 1 if objective is None else objective.views
-    kinds = {
-        model.key: Workload(model, optimizer.slots, training.batch_size, training.sampling, views)
-        for model in models
-    }
-    work = tuple([kinds[model.key] for model in models])
-    require_room(scenario, work, room)
     partition, validation = scenario.data.share_out(dataset, count, seed)
+    clients = [client_name(index) for index in range(count)]
+    trainings = training_of_each(scenario, Participants(seed, clients, (), partition.clusters))
+    work = _work(models, trainings, 1 if objective is None else objective.views)
+    require_room(scenario, work, room)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: leaves a client without a training sample")
-    names = partition.names or tuple([client_name(index) for index in range(count)])
+    names = partition.names or tuple(clients)
     plans: tuple[ServerPlan, ...] = ()
     if not protocol.alone:
         plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
-    return LearningPlan(dataset, objective, optimizer, work, names, partition.clusters, plans, own)
+    return LearningPlan(dataset, objective, trainings, work, names, partition.clusters, plans, own)
+
+
+def _work(models: Sequence[Sized], trainings: Sequence[ClientTraining], views: int) -> tuple[Workload, ...]:
+    """Return the work of each client; equal ones share an object."""
+    made: dict[tuple[str, int], Workload] = {}
+    work = []
+    for model, own in zip(models, trainings, strict=True):
+        key, how = (model.key, id(own)), own.training
+        if key not in made:
+            made[key] = Workload(model, own.optimizer.slots, how.batch_size, how.sampling, views)
+        work.append(made[key])
+    return tuple(work)
 
 
 def _require_classes(scenario: Scenario, dataset: Dataset) -> None:

@@ -189,21 +189,24 @@ def _scheduled(
     return sorted(events, key=lambda event: event.time_s)
 
 
+def in_cluster(participants: Participants, cluster: int, key: str) -> tuple[int, ...]:
+    """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
+    clusters = participants.clusters
+    if clusters is None:
+        raise UserError(f"{key} = {cluster}: the data set has no clusters; use clients instead")
+    if cluster not in clusters:
+        raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(clusters)}")
+    return tuple([client for client, label in enumerate(clusters) if label == cluster])
+
+
 def _chosen(
     number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
     """Return the clients of an entry that names a share or a cluster, in ascending order."""
-    clusters = participants.clusters
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
-        if clusters is None:
-            raise UserError(
-                f"churn.{number}.cluster = {entry.cluster}: the data set has no clusters; use clients instead"
-            )
-        if entry.cluster not in clusters:
-            last = max(clusters)
-            raise UserError(f"churn.{number}.cluster = {entry.cluster}: must be a number from 0 to {last}")
-        chosen = [client for client in possible if clusters[client] == entry.cluster]
+        inside = frozenset(in_cluster(participants, entry.cluster, f"churn.{number}.cluster"))
+        chosen = [client for client in possible if client in inside]
     else:
         assert entry.share is not None
         # Sort by a hash per client, so that each client's draw hardly depends on the other clients.

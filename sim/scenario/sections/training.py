@@ -1,14 +1,16 @@
 """Local training steps, and augmentation of their images."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from actors.settings.base import SettingError, Settings, idle
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
 from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import RULES, OptimizerKind
 from sim.learning.schedules import RateSchedule
+from sim.scenario.sections.training_override import BatchSize, TrainingOverride
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
 _Ratio = Annotated[PositiveFloat, Within(0.01, 100)]
@@ -74,15 +76,39 @@ class Training(Settings):
     """Decay rates of the two moments of adam and adamw."""
     epsilon: PositiveWeight = 1e-8
     """Constant that adam and adamw add to the denominator."""
-    batch_size: Annotated[PositiveInt, Within(1, 1_000_000, "no data set has more samples")]
+    batch_size: BatchSize
     """Samples per step."""
     sampling: Sampling = "shuffled"
     """Source of batches: shuffled epochs, or independent draws with replacement."""
     augmentation: AugmentationSection | None = None
     """Random changes of images each time that a client trains on them; only for data sets of images."""
+    override: tuple[TrainingOverride, ...] = ()
+    """Exceptions for the training of some clients."""
 
     @model_validator(mode="after")
     def _fits_optimizer(self) -> "Training":
+        self._require_fitting_optimizer()
+        for number, entry in enumerate(self.override):
+            self.with_overrides({number: entry})
+        return self
+
+    def with_overrides(self, entries: Mapping[int, TrainingOverride]) -> "Training":
+        """Return the training of clients with these overrides, by their numbers. Raises SettingError."""
+        training = self
+        for number, entry in entries.items():
+            stated = entry.of_training()
+            kind = stated.get("optimizer", training.optimizer)
+            if kind != training.optimizer:
+                unused = {key for rule in RULES.values() for key in rule.uses} - set(RULES[kind].uses)
+                stated = {key: Training.model_fields[key].default for key in sorted(unused)} | stated
+            training = training.model_copy(update=stated)
+            try:
+                training._require_fitting_optimizer()
+            except SettingError as error:
+                raise SettingError(f"override.{number}.{error.key}", error.value, error.problem) from None
+        return training
+
+    def _require_fitting_optimizer(self) -> None:
         users: dict[str, list[str]] = {}
         for kind, rule in RULES.items():
             for key in rule.uses:
@@ -96,4 +122,3 @@ class Training(Settings):
         if self.dampening and (self.nesterov or not self.momentum):
             problem = "needs momentum > 0, and must be 0 for nesterov = true"
             raise SettingError("dampening", self.dampening, problem)
-        return self
