@@ -20,8 +20,16 @@ from sim.learning.engine.replay_log import RecordedReadLog
 from sim.run.resume.lineage import ObserverOfModels, lineage_of, traced
 from sim.run.resume.made_of import made_of
 from tests.draws import examples
+from tests.fuzz.worlds import SCENARIOS
 from tests.protocols.test_survival import LOSSY, variants
-from tests.resume.lineages import KeepingEngine, capturing, kept, require_own_parts, require_sums
+from tests.resume.lineages import (
+    KeepingEngine,
+    capturing,
+    kept,
+    require_own_parts,
+    require_shares,
+    require_sums,
+)
 from tests.resume.test_forks import done
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import run
@@ -52,6 +60,7 @@ def test_a_model_is_the_sum_of_its_sources(tmp_path: Path, protocol: Sequence[st
 AFFINE = {
     "cobo": ("protocol.name=cobo", "protocol.mode=asynchronous", "protocol.patience=700 ms"),
     "cobo, synchronous": ("protocol.name=cobo", "protocol.mode=synchronous", "protocol.patience=700 ms"),
+    "cobo, sampled": ("protocol.name=cobo", "protocol.exchange=sampled", "protocol.patience=700 ms"),
     "ditto": ("protocol.name=ditto", "protocol.patience=700 ms"),
     "dada": ("protocol.name=dada", "protocol.graph_every=2", "protocol.delta=0.1"),
     "fedprox": ("protocol.name=fedavg", "protocol.mu=0.5", "protocol.patience=700 ms"),
@@ -88,6 +97,22 @@ def test_the_own_part_of_a_job_is_the_damped_sum_of_its_gradients(
     unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
     with capturing(tmp_path, LOSSY, *AFFINE[method], *SGD[optimizer], unusual) as simulation:
         assert require_own_parts(simulation) > 10
+        require_shares(simulation)
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(each, marks=() if each == "plain" else pytest.mark.slow) for each in SGD]
+)
+def test_so_is_that_of_quadratic_clients(tmp_path: Path, mode: str, optimizer: str) -> None:
+    changes = ("run.iterations=30", "run.evaluate_every=10 iterations", f"protocol.mode={mode}")
+    if mode == "asynchronous":
+        changes += ("protocol.patience=100 ms",)
+    text = (SCENARIOS / "cobo_quadratics.toml").read_text(encoding="utf-8")
+    unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
+    with capturing(tmp_path, text, *changes, *SGD[optimizer], unusual) as simulation:
+        assert require_own_parts(simulation) >= 8 * 30
+        assert require_shares(simulation) > 100
 
 
 RATES = st.lists(st.floats(0.001, 0.5), min_size=1, max_size=6)
