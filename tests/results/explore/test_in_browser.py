@@ -3,9 +3,10 @@
 from pathlib import Path
 from random import Random
 
+import polars as pl
 import pytest
 
-from sim.results.explore.page import write_page
+from sim.results.explore.page import SecondRun, write_page
 from sim.results.explore.states import STATES, state_at, states_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -64,3 +65,44 @@ def test_keys_move_in_time_and_among_clients(directory: RunDirectory) -> None:
     return [later, first, change > 0, next, document.querySelectorAll("#everyone tbody tr").length];
     """
     assert ask(write_page(directory, ""), script) == [True, 0, True, 1, 12]
+
+
+def test_two_runs_are_shown_in_step(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (small_run(folder) for folder in folders)
+    events = pl.read_parquet(two.table_path("events"))
+    crash = (pl.col("event") == "crash") & (pl.col("actor") == "client-0")
+    events.with_columns(pl.when(crash).then(pl.lit("leave")).otherwise("event").alias("event")).write_parquet(
+        two.table_path("events")
+    )
+    difference = (50.0, ("crash of client-0 at 50 s", "leave of client-0 at 50 s"), "client-0")
+    script = """
+    const said = suffix => document.getElementById("sentence" + suffix).textContent;
+    const click = id => document.getElementById(id).click();
+    select(1); go(7); const before = [said(""), said("-2")];
+    click("differ"); const at = [time, run.names[actor], sides[1].run.names[sides[1].actor]];
+    document.querySelector("#peers-2 button.link").click();
+    const chosen = sides.map(side => side.run.names[side.actor]);
+    click("next-move"); const later = time; click("last-move");
+    document.getElementById("closer-2").click();
+    for (const each of document.querySelectorAll("details")) each.open = true;
+    for (const side of sides) on(side, () => tables.everyone(by_id("everyone")));
+    const rows = ["", "-2"].map(suffix => document.querySelectorAll(`#everyone${suffix} tbody tr`).length);
+    return [before, at, chosen, [later, time], rows, document.getElementById("difference").textContent];
+    """
+    page = write_page(one, "", second=SecondRun(two, "", difference=difference))
+    before, at, chosen, times, rows, told = ask(page, script)
+    assert before[0] == before[1] and "client-1 trains since 5 s" in before[0]
+    assert at == [50, "client-0", "client-0"]
+    assert chosen[0] == chosen[1] != "client-0"
+    assert times == [100, 50]
+    assert rows == [3, 3]
+    assert "equal until 50 s" in told and "leave of client-0" in told
+    narrow = (
+        "const boxes = [...document.querySelectorAll('.side')].map(side => side.getBoundingClientRect());"
+    )
+    narrow += "return [boxes[1].top >= boxes[0].bottom, document.documentElement.scrollWidth];"
+    below, width = ask(page, narrow, "--window-size=420,900")
+    assert below and width <= 500  # some browsers have no narrower window

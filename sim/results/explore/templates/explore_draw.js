@@ -46,34 +46,43 @@ function state_colour(state) { return colour(["waiting", "training", "down", "ha
 
 const CURVE_LEFT = 44, CURVE_RIGHT = 10;  // px; the slider has the same margins
 
-function time_at(canvas, run, x) {
+function time_at(canvas, end, x) {
   const box = canvas.getBoundingClientRect(), width = box.width - CURVE_LEFT - CURVE_RIGHT;
-  return Math.min(Math.max((x - box.left - CURVE_LEFT) / width, 0), 1) * run.end;
+  return Math.min(Math.max((x - box.left - CURVE_LEFT) / width, 0), 1) * end;
 }
 
-function draw_curve(canvas, run, actor, time) {
-  const { pen, width, height } = fresh(canvas), bottom = height - 18, top = 8;
-  const x = at => CURVE_LEFT + (width - CURVE_LEFT - CURVE_RIGHT) * (run.end ? at / run.end : 0);
+function draw_curve(canvas, sides, time) {
+  const { pen, width, height } = fresh(canvas), bottom = height - 18, top = 8, [{ run }] = sides;
+  const last = Math.max(...sides.map(side => side.run.end));
+  const x = at => CURVE_LEFT + (width - CURVE_LEFT - CURVE_RIGHT) * (last ? at / last : 0);
   pen.fillStyle = colour("warning");
-  for (const [start, end] of run.cuts) pen.fillRect(x(start), top, Math.max(1, x(Math.min(end, run.end)) - x(start)), bottom - top);
+  for (const [start, end] of sides.flatMap(side => side.run.cuts)) pen.fillRect(x(start), top, Math.max(1, x(Math.min(end, last)) - x(start)), bottom - top);
   if (run.has_messages && (run.messages.from > 0 || run.messages.to < run.end)) {
     pen.fillStyle = colour("band");
     pen.fillRect(x(run.messages.from), bottom - 4, x(run.messages.to) - x(run.messages.from), 4);
   }
   line(pen, [[CURVE_LEFT, bottom], [width - CURVE_RIGHT, bottom]], colour("edge"));
-  ticks(pen, run, x, bottom, width);
+  ticks(pen, last, x, bottom, width);
   if (run.measure) {
-    let [least, most] = run.range;
-    if (run.measure.is_share) most = Math.max(...run.columns.mean, ...series(run, actor).map(point => point[1]), 0.01);
+    const shown = sides.filter(side => side.run.measure?.name === run.measure.name), ranges = shown.map(side => side.run.range);
+    const least = Math.min(...ranges.map(range => range[0]));
+    let most = Math.max(...ranges.map(range => range[1]));
+    if (run.measure.is_share) most = Math.max(0.01, ...shown.flatMap(side => [...means(side.run), ...series(side.run, side.actor)]).map(point => point[1]));
     const y = value => bottom - (bottom - top) * (most > least ? (value - least) / (most - least) : 0.5);
     label(pen, measured(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
     label(pen, measured(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
-    const mean = [...run.columns.mean].map((value, row) => [run.columns.measure_time[row] * run.tick, value]);
-    line(pen, mean.filter(([, value]) => Number.isFinite(value)).map(([at, value]) => [x(at), y(value)]), colour("faint"), 1.5);
-    line(pen, series(run, actor).map(([at, value]) => [x(at), y(value)]), colour("blue"), 2);
+    const place = ([at, value]) => [x(at), y(value)];
+    shown.toReversed().forEach(side => {
+      const second = side !== sides[0];
+      pen.setLineDash(second ? [5, 4] : []);
+      line(pen, means(side.run).map(place), colour("faint"), 1.5);
+      pen.setLineDash([]);
+      line(pen, series(side.run, side.actor).map(place), colour(second ? "purple" : "blue"), 2);
+    });
   }
-  for (const [at, client, event] of run.marks) {
-    const comes = ["join", "rejoin", "restarted"].includes(event), size = client === actor ? 6 : 4;
+  const marks = new Map(sides.flatMap(side => side.run.marks.map(mark => [[mark[0], side.run.names[mark[1]], mark[2]].join(), [mark, side]])));
+  for (const [[at, client, event], side] of marks.values()) {
+    const comes = ["join", "rejoin", "restarted"].includes(event), size = client === side.actor ? 6 : 4;
     pen.fillStyle = colour(comes ? "green" : "orange");
     pen.beginPath();
     pen.moveTo(x(at) - size, comes ? bottom : bottom - 2 * size);
@@ -81,11 +90,24 @@ function draw_curve(canvas, run, actor, time) {
     pen.lineTo(x(at), comes ? bottom - 2 * size : bottom);
     pen.fill();
   }
+  if (run.pair?.difference) {
+    const at = x(run.pair.difference.time), left = at > width / 2;
+    pen.setLineDash([4, 3]);
+    line(pen, [[at, top - 4], [at, bottom]], colour("red"), 1.5);
+    pen.setLineDash([]);
+    label(pen, "first difference", at + (left ? -5 : 5), top + 8, colour("red"), left ? "right" : "left");
+  }
   line(pen, [[x(time), top - 4], [x(time), bottom + 4]], colour("ink"), 1.5);
 }
 
+function means(run) {
+  if (!run.measure) return [];
+  const { mean, measure_time } = run.columns;
+  return Array.from(mean, (value, row) => [measure_time[row] * run.tick, value]).filter(([, value]) => Number.isFinite(value));
+}
+
 function series(run, actor) {
-  if (!run.measure || !run.is_client(actor)) return [];
+  if (!run.measure || actor === null || !run.is_client(actor)) return [];
   const { measure_time, measure } = run.columns, found = [];
   for (let row = 0; row < measure_time.length; row++) {
     const value = measure[row * run.clients + actor];
@@ -94,9 +116,9 @@ function series(run, actor) {
   return found;
 }
 
-function ticks(pen, run, x, y, width) {
+function ticks(pen, last, x, y, width) {
   for (let part = 0; part <= 4; part++) {
-    const at = run.end * part / 4, align = part === 0 ? "left" : part === 4 ? "right" : "center";
+    const at = last * part / 4, align = part === 0 ? "left" : part === 4 ? "right" : "center";
     if (width > 500 || part % 2 === 0) label(pen, age(at), x(at), y + 15, colour("faint"), align);
   }
 }
@@ -221,7 +243,7 @@ function draw_rows(canvas, run, client, peers, time) {  // weights given to peer
     pen.globalAlpha = 1;
   });
   line(pen, [[x(time), 0], [x(time), height - 18]], colour("orange"), 1.5);
-  ticks(pen, run, x, height - 19, 0);
+  ticks(pen, run.end, x, height - 19, 0);
 }
 
 function draw_made_of(canvas, run, client, time) {  // shares of recent training over the evaluations, stacked
@@ -242,7 +264,7 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
     });
   });
   line(pen, [[x(time), 0], [x(time), bottom]], colour("ink"), 1.5);
-  ticks(pen, run, x, bottom, 0);
+  ticks(pen, run.end, x, bottom, 0);
 }
 
 // --- lanes ----------------------------------------------------------------------------------------------------

@@ -118,3 +118,20 @@ function happenings(run, from, to) {  // sentences about arrivals, departures an
     if (start <= to && end >= from) said.push(`${clock(start)} to ${clock(end)}: the network is cut`);
   return said;
 }
+
+// Values of the curve at a time, which the mouse points at: those of the last evaluation.
+function values_words(sides, time) {
+  return sides.map(({ run, actor }, place) => {
+    const known = means(run).filter(([at]) => at <= time + run.tick / 2).at(-1);
+    if (!known) return "";
+    const own = actor !== null && run.is_client(actor) ? run.value("measure", actor, time) : null;
+    const words = `mean ${measured(run, known[1])}` + (own ? `, ${run.names[actor]} ${measured(run, own.value)}` : "");
+    return `${place ? "second run" : `${clock(time)}, evaluated at ${clock(known[0])}`}: ${words}`;
+  }).filter(words => words).join("; ");
+}
+
+function difference_words(run) {
+  const { difference, runs } = run.pair;
+  if (!difference) return `All events of ${runs[0]} and ${runs[1]} are equal.`;
+  return `The runs are equal until ${clock(difference.time)}. The next event of ${runs[0]}: ${difference.events[0]}. The next event of ${runs[1]}: ${difference.events[1]}.`;
+}
