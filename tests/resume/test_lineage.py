@@ -115,6 +115,23 @@ def test_so_is_that_of_quadratic_clients(tmp_path: Path, mode: str, optimizer: s
         assert require_shares(simulation) > 100
 
 
+def test_windows_of_equal_length_end_at_each_evaluation(tmp_path: Path) -> None:
+    changes = ("protocol.name=gossip", "run.duration=4 s", "run.evaluate_every=1 s")
+    path = run(tmp_path, LOSSY, *changes, "churn=[]").directory
+    assert path is not None
+    recent = lineage_of(path, recent_s=1.5).sources.filter(kind="training")
+    bounds = recent.select("time", "from", "to").unique().sort("time").rows()
+    assert bounds == [(1.0, 0.0, 1.0), (2.0, 0.5, 2.0), (3.0, 1.5, 3.0), (4.0, 2.5, 4.0)]
+    halves = lineage_of(path, windows=8).sources.filter(kind="training")  # of half a second
+    inside = halves.filter((pl.col("to") <= pl.col("time")) & (pl.col("from") >= pl.col("time") - 1.5))
+    keys = ["time", "client", "source"]
+    sums = inside.group_by(keys).agg(pl.col("weight").sum()).sort(keys)
+    assert_frame_equal(sums, recent.sort(keys).select(*keys, "weight"))
+    assert recent.group_by("time", "client").agg(pl.col("share").sum())["share"].to_list() == pytest.approx(
+        [1.0] * len(recent.unique(["time", "client"]))
+    )
+
+
 RATES = st.lists(st.floats(0.001, 0.5), min_size=1, max_size=6)
 NUMBERS = st.floats(-2, 2)
 

@@ -18,7 +18,7 @@ from sim.run.resume.lineage import lineage_of
 from sim.run.resume.pasts import first_difference
 from sim.world.participants import client_number
 
-_WINDOWS = 16  # recent training began in the last two of them
+_RECENT = 1 / 8  # of the run: training that began at most this long before an evaluation is recent
 _MOST_SHARES = 2_000_000  # shares in a page: bounds the replay's memory and the page's size
 
 
@@ -84,8 +84,9 @@ def _sources(
             f"The sources of the models are unknown: this run has no {READS}, as live runs and runs of the "
             "first versions of coterie, and cannot be replayed."
         )
+    recent_s = _RECENT * view.end_s
     try:
-        lineage = lineage_of(directory.path, windows=_WINDOWS, data_dir=data_dir, code=code, notice=notice)
+        lineage = lineage_of(directory.path, recent_s=recent_s, data_dir=data_dir, code=code, notice=notice)
     except UserError as error:
         where = f"{directory.path}"  # a page that is passed on does not name folders of this machine
         return f"The sources of the models are unknown: {str(error).replace(where, 'the run')}"
@@ -93,7 +94,7 @@ def _sources(
     for (reason, _), count in lineage.reads.items():
         counts[reason] += count
     reads = "; ".join([f"{reason}, {count:,} times" for reason, count in counts.items()])
-    return Sources(lineage.sources, f"Shares leave out: {reads}." if reads else "")
+    return Sources(lineage.sources, recent_s, f"Shares leave out: {reads}." if reads else "")
 
 
 def cuts_of(scenario: str) -> list[tuple[float, float]]:

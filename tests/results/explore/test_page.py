@@ -104,16 +104,15 @@ def test_too_many_messages_become_numbers_around_a_window(
 def test_shares_are_those_of_recent_training(tmp_path: Path) -> None:
     directory = write_run(tmp_path, clients=2, clusters=None, evaluations=3)
     rows = [
-        (300.0, 0, "training", "client-0", 0, 0.0, 150.0, 90.0, 1.0),
-        (300.0, 0, "training", "client-0", 0, 150.0, 300.0, 3.0, 0.75),
-        (300.0, 0, "training", "client-1", 1, 150.0, 300.0, 1.0, 0.25),
+        (300.0, 0, "training", "client-0", 0, 200.0, 300.0, 3.0, 0.75),
+        (300.0, 0, "training", "client-1", 1, 200.0, 300.0, 1.0, 0.25),
         (600.0, 0, "start", "", None, None, None, 0.5, None),
-        (600.0, 0, "training", "client-1", 1, 300.0, 450.0, 1.0, 1.0),
-        (600.0, 0, "training", "client-0", 0, 450.0, 600.0, 1.0, 1.0),
+        (600.0, 0, "training", "client-1", 1, 500.0, 600.0, 1.0, 0.5),
+        (600.0, 0, "training", "client-0", 0, 500.0, 600.0, 1.0, 0.5),
     ]
-    sources = Sources(pl.DataFrame(rows, SCHEMA, orient="row"), "Shares leave out: nothing.")
+    sources = Sources(pl.DataFrame(rows, SCHEMA, orient="row"), 100.0, "Shares leave out: nothing.")
     facts, columns = facts_and_columns(page(directory, sources))
-    assert facts["sources"]["since"] == [150.0, 300.0], "the window of the evaluation, and the one before"
+    assert facts["sources"]["since"] == [200.0, 500.0]
     shares = columns["made_of"].reshape(2, 2, 2) / 65_535
     assert shares[0, 0].round(3).tolist() == [0.75, 0.25]
     assert shares[1, 0].round(3).tolist() == [0.5, 0.5]

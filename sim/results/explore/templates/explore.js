@@ -163,6 +163,7 @@ function show_client() {
   const found = client && run.measure ? result(run, actor, time) : null, done = client ? run.value("done", actor, time) : null;
   if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}${rank_words(found)}`]);
   if (done) facts.push(["iterations", `${done.value.toLocaleString("en")} at ${clock(done.time)}`]);
+  if (client && knows && state_of(actor) !== DOWN) facts.push(["mailbox", mailbox_words(run, actor, time)]);
   if (made) facts.push(["made of", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
   const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(knows ? ["last model from it", "arrived"] : []), ...(place >= 0 && client ? [`weight at ${clock(run.columns.weight_time[place] * run.tick)}`] : []), ...(made ? ["share"] : [])];
@@ -181,6 +182,8 @@ function show_client() {
   by_id("made-part").hidden = !needs.sources() || !client;
   if (!by_id("made-part").hidden) draw_made_of(by_id("made"), run, actor, time);
 }
+
+function state_of(client) { return run.stretch(client, time).state; }
 
 // Peers with the largest weights over the run, in an order that does not change with time.
 function steady_peers() {
@@ -244,6 +247,13 @@ function fill(table, heads, rows) {
 }
 
 const tables = {
+  matrix() {
+    const place = run.graph_at(time), canvas = by_id("weights");
+    canvas.hidden = place < 0;
+    by_id("matrix-said").textContent = place < 0 ? "No weights were recorded up to this time."
+      : `Weights at ${clock(run.columns.weight_time[place] * run.tick)}: each row has the weights that one client gives. Point at a cell to see it.`;
+    if (place >= 0) draw_matrix(canvas, run, actor, place);
+  },
   everyone(details) {
     const wanted = by_id("find").value.toLowerCase(), rows = [];
     let left = 0;
@@ -382,6 +392,12 @@ function listen_to(side) {
   by_id("wider").addEventListener("click", () => zoom(2));
   by_id("closer").addEventListener("click", () => zoom(0.5));
   by_id("graph").addEventListener("click", event => select_name(on(side, () => choose(event))));
+  by_id("weights").addEventListener("pointermove", act_on(event => {
+    const said = weight_words(run, run.graph_at(time), cell_at(by_id("weights"), run, event));
+    if (said) by_id("matrix-said").textContent = said;
+  }));
+  by_id("weights").addEventListener("click", event => select_name(on(side, () => run.names[cell_at(by_id("weights"), run, event)?.[0]])));
+  by_id("weights").addEventListener("pointerleave", act_on(() => tables.matrix()));
   for (const table of by_id("side").querySelectorAll("details.table"))
     table.addEventListener("toggle", act_on(() => { if (table.open && actor !== null) tables[table.dataset.table](table); }));
 }

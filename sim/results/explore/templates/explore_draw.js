@@ -223,6 +223,42 @@ function draw_dots(pen, run, actor, time, points, radius) {
   }
 }
 
+// --- weights of all clients ---------------------------------------------------------------------------------------
+
+const MATRIX_LEFT = 56, MATRIX_TOP = 20;
+
+function draw_matrix(canvas, run, actor, place) {  // one row per client that gives weights
+  canvas.style.height = `${canvas.getBoundingClientRect().width - MATRIX_LEFT + MATRIX_TOP}px`;
+  const { pen, width } = fresh(canvas), cell = (width - MATRIX_LEFT) / run.clients, [from, to, weight] = run.weights(place);
+  const most = weight.reduce((a, b) => Math.max(a, b), 0) || 1, size = Math.max(1, cell > 6 ? cell - 1 : cell);
+  pen.fillStyle = colour("panel");
+  pen.fillRect(MATRIX_LEFT, MATRIX_TOP, width - MATRIX_LEFT, width - MATRIX_LEFT);
+  pen.fillStyle = colour("full-weight");
+  for (let each = 0; each < from.length; each++) {
+    if (!(weight[each] > 0)) continue;
+    pen.globalAlpha = 0.06 + 0.94 * weight[each] / most;
+    pen.fillRect(MATRIX_LEFT + to[each] * cell, MATRIX_TOP + from[each] * cell, size, size);
+  }
+  pen.globalAlpha = 1;
+  for (let client = 0; client < run.clients; client++) {
+    if (cell < 11 && client !== actor) continue;
+    const name = run.names[client].replace(/^client-/, "").slice(0, 7), style = colour(client === actor ? "ink" : "faint"), middle = (client + 0.5) * cell;
+    label(pen, name, MATRIX_LEFT - 6, MATRIX_TOP + middle + 4, style, "right");
+    if (cell >= 22 || client === actor) label(pen, name, MATRIX_LEFT + middle, MATRIX_TOP - 6, style, "center");
+  }
+  if (run.is_client(actor)) {
+    pen.strokeStyle = colour("blue");
+    pen.lineWidth = 1.5;
+    pen.strokeRect(MATRIX_LEFT, MATRIX_TOP + actor * cell, width - MATRIX_LEFT, size);
+  }
+}
+
+function cell_at(canvas, run, event) {  // [from, to] of the cell that the mouse points at, or null
+  const box = canvas.getBoundingClientRect(), cell = (box.width - MATRIX_LEFT) / run.clients;
+  const to = Math.floor((event.clientX - box.left - MATRIX_LEFT) / cell), from = Math.floor((event.clientY - box.top - MATRIX_TOP) / cell);
+  return [from, to].every(each => each >= 0 && each < run.clients) ? [from, to] : null;
+}
+
 // --- one client -----------------------------------------------------------------------------------------------
 
 function draw_rows(canvas, run, client, peers, time) {  // weights given to peers, over time

@@ -64,6 +64,22 @@ function state_word(run, actor, time) {
   return run.is_client(actor) ? run.states[run.stretch(actor, time).state] : "server";
 }
 
+// What the recorded messages tell about a client's mailbox. They do not tell when a message is handled.
+function mailbox_words(run, client, time) {
+  const { since } = run.stretch(client, time), { got, ended } = run.of(client);
+  const end = after(ended, run.ticks(time)), count = end - after(ended, run.ticks(since) - 1);
+  const last = end ? run.message(got[end - 1]) : null;
+  const said = [count ? `${counted(count, "message")} arrived since ${clock(since)}` : `no message arrived since ${clock(since)}`];
+  if (last) said.push(`the last one, ${last.type} from ${run.names[last.from]}, ${age(time - last.end)} ago`);
+  return `${said.join("; ")}. It is not recorded which ones are unread: coterie explain lists them.`;
+}
+
+function weight_words(run, place, cell) {  // of one cell of the matrix of weights
+  if (!cell || place < 0) return "";
+  const [from, to] = cell, given = run.row(from, place).get(to), at = clock(run.columns.weight_time[place] * run.tick);
+  return `${run.names[from]} gives ${run.names[to]} ${given === undefined ? "no weight" : Number(given.toPrecision(3))} at ${at}.`;
+}
+
 function result(run, client, time) {  // {text, time, rank, of} or null
   const found = run.value("measure", client, time);
   if (!found) return null;
