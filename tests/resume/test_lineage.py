@@ -350,3 +350,20 @@ def test_weights_of_samples_from_other_vectors_are_named(tmp_path: Path) -> None
     path = run(tmp_path, LOSSY, "protocol.name=weighs.py:Weighs").directory
     assert path is not None
     assert {reason for reason, _ in lineage_of(path).reads} == {SAMPLES}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("run.iterations=3", "run.evaluate_every=1 iterations"),
+        ("run.budget.steps=4", "run.evaluate_every=100 ms"),
+        ("run.converged={patience='300 ms', tolerance=1.0}", "run.evaluate_every=100 ms"),
+    ],
+    ids=lambda end: end[0].partition("=")[0],
+)
+def test_a_run_that_ended_before_its_duration_has_lineage(tmp_path: Path, end: tuple[str, ...]) -> None:
+    path = run(tmp_path, LOSSY, "protocol.name=gossip", "churn=[]", *end).directory
+    assert path is not None
+    end_s = front.Run(path).summary["virtual_seconds"]
+    assert lineage_of(path).sources["time"].max() == end_s
+    assert lineage_of(path, end_s, 0).sources["time"].unique().to_list() == [end_s]

@@ -92,7 +92,7 @@ class Replay:
             if not self._has_begun:
                 self._has_begun = True
                 simulation.begin()
-            reached = simulation.loop.run_until(time_s)
+            reached = simulation.loop.run_until(time_s) or simulation.loop.time() >= time_s
         except ReplayError:
             reached, ended = False, f"{self.path}: its log ends"
         except Exception as error:  # changed code may raise any error
