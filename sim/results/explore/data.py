@@ -239,7 +239,12 @@ def _sources(sources: Sources | str, clients: int) -> Part:
     whole_weights[tuple(sums[name].to_numpy() for name in ("place", "client", "source_client"))] = sums[
         "weight"
     ].to_numpy()
-    facts = {"times": times.to_list(), "since": since.to_list(), "note": sources.note}
+    facts = {
+        "times": times.to_list(),
+        "since": since.to_list(),
+        "recent": sources.recent_s,
+        "note": sources.note,
+    }
     return {"sources": facts}, {"made_of": PageColumn(_shares(whole_weights), "u2")}
 
 

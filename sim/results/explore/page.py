@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sim.errors import UserError
+from sim.files.input_file import SETTINGS_BYTES, read_regular
 from sim.results.explore.columns import packed
 from sim.results.explore.data import Content, Sources, content_of
-from sim.results.report.html import rendered_page
-from sim.results.store.output_dir import EXPLORE
+from sim.results.report.html import rendered_page, with_link
+from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
@@ -41,11 +44,21 @@ def write_page(
 ) -> Path:
     """Write explore.html into a results folder, that of the second run if there is one, and return its path.
 
-    The arguments are those of `content_of`. Raises OSError.
+    A report in that folder then has a link to it. The arguments are those of `content_of`. Raises OSError.
     """
     folder = directory if second is None else second.directory
     written = page(directory, sources, cuts=cuts, at_s=at_s, client=client, second=second)
-    return folder.write_page(EXPLORE, written)
+    path = folder.write_page(EXPLORE, written)
+    _link_from_report(folder)
+    return path
+
+
+def _link_from_report(directory: RunDirectory) -> None:
+    """Show the report's link to the page; a missing or damaged report stays as it is."""
+    with suppress(OSError, UserError, UnicodeDecodeError):
+        report = read_regular(directory.path / REPORT, SETTINGS_BYTES).decode("utf-8")
+        if (linked := with_link(report)) != report:
+            directory.write_report(linked)
 
 
 def page(

@@ -12,8 +12,9 @@ from actors.message import Envelope
 from sim.results.explore import messages
 from sim.results.explore.data import Sources
 from sim.results.explore.messages import ON_ITS_WAY, messages_of
-from sim.results.explore.page import page
+from sim.results.explore.page import page, write_page
 from sim.results.explore.places import places
+from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView
@@ -209,3 +210,19 @@ def test_a_run_that_cannot_be_replayed_has_a_page_without_sources(tmp_path: Path
     facts, _ = facts_and_columns((path / "explore.html").read_text())
     assert "reads.log" in facts["no_sources"]
     assert str(path) not in facts["no_sources"]
+
+
+def test_a_report_links_to_the_page_once_there_is_one(tmp_path: Path) -> None:
+    directory = write_run(tmp_path)
+    report = write_report(directory)
+    assert '<a hidden class="walk"' in report.read_text()
+    write_page(directory, "")
+    linked = report.read_text()
+    assert '<a class="walk" href="explore.html">' in linked
+    assert write_report(directory).read_text() == linked
+    report.write_bytes(b"\xff")
+    write_page(directory, "")
+    assert report.read_bytes() == b"\xff"
+    report.unlink()
+    report.mkdir()
+    assert write_page(directory, "").is_file()

@@ -69,8 +69,8 @@ function draw_curve(canvas, sides, time) {
     let most = Math.max(...ranges.map(range => range[1]));
     if (run.measure.is_share) most = Math.max(0.01, ...shown.flatMap(side => [...means(side.run), ...series(side.run, side.actor)]).map(point => point[1]));
     const y = value => bottom - (bottom - top) * (most > least ? (value - least) / (most - least) : 0.5);
-    label(pen, measured(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
-    label(pen, measured(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
+    label(pen, axis_words(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
+    label(pen, axis_words(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
     const place = ([at, value]) => [x(at), y(value)];
     shown.toReversed().forEach(side => {
       const second = side !== sides[0];
@@ -287,10 +287,12 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
   const x = at => left + (width - left - 8) * (run.end ? at / run.end : 0), y = share => bottom - (bottom - 4) * share;
   label(pen, "100%", left - 6, 12, colour("faint"), "right");
   label(pen, "0%", left - 6, bottom, colour("faint"), "right");
-  const { times } = run.sources;
+  const { times, recent } = run.sources;
+  let drawn = 0;
   times.forEach((at, place) => {
     const made = run.made_of(client, at);
     if (!made || made.time !== at) return;
+    drawn++;
     const start = at, end = place + 1 < times.length ? times[place + 1] : run.end;
     let sum = 0;
     run.groups(client, made.shares).forEach((share, group) => {
@@ -299,6 +301,7 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
       sum += share;
     });
   });
+  if (!drawn) label(pen, `No training of the last ${age(recent)} before an evaluation.`, left + 8, height / 2, colour("faint"));
   line(pen, [[x(time), 0], [x(time), bottom]], colour("ink"), 1.5);
   ticks(pen, run.end, x, bottom, 0);
 }

@@ -31,6 +31,8 @@ function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${c
 
 function measured(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(4))); }
 
+function axis_words(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(2))); }
+
 function difference(run, value) {
   const sign = value < 0 ? "\u2212" : "+", size = Math.abs(value);
   return sign + (run.measure.is_share ? `${(100 * size).toFixed(1)} points` : Number(size.toPrecision(3)));
