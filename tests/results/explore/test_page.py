@@ -12,7 +12,7 @@ from actors.message import Envelope
 from sim.results.explore import messages
 from sim.results.explore.data import Sources
 from sim.results.explore.messages import ON_ITS_WAY, messages_of
-from sim.results.explore.page import page, write_page
+from sim.results.explore.page import SecondRun, page, write_page
 from sim.results.explore.places import places
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
@@ -131,6 +131,11 @@ def test_no_text_of_results_becomes_markup(tmp_path: Path) -> None:
     written = page(directory, f"unknown: {HOSTILE}")
     assert "<script>alert" not in written
     facts, _ = facts_and_columns(written)
+    difference = (1.0, (f"{HOSTILE} is sent", HOSTILE), HOSTILE)
+    both = page(directory, "", second=SecondRun(directory, HOSTILE, difference=difference))
+    assert "<script>alert" not in both
+    assert facts_and_columns(both)[0]["pair"]["difference"]["actor"] == HOSTILE
+    assert facts_and_columns(both, "-2")[0]["no_sources"] == HOSTILE
     assert facts["names"][0] == HOSTILE
     assert facts["scenario"] == facts["question"] == HOSTILE
 
