@@ -154,16 +154,26 @@ class Run:
         which = None if client is None else client_of(client)
         return lineage_of(self.directory, time_s, which, windows=index_of(windows, "windows", 1)).sources
 
-    def explore(self, at: float | str | None = None, client: int | str | None = None) -> Path:
+    def explore(
+        self,
+        at: float | str | None = None,
+        client: int | str | None = None,
+        *,
+        beside: Run | str | Path | None = None,
+    ) -> Path:
         """Write explore.html, a page on which you walk through the run in time, and return its path.
 
         at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
-        or name of the client that it shows first. Replays the run; the copy of your code in the results is
-        executed.
+        or name of the client that it shows first. beside: a run that shares a past with it, such as its fork,
+        which the page shows beside it; the page then is in that run's folder. Replays the runs; the copy of
+        your code in the results is executed.
         """
         time_s = None if at is None else seconds(at, "at")
         which = None if client is None else client_of(client)
-        return explore_run(self.directory, at_s=time_s, client=which)
+        other = beside.directory if isinstance(beside, Run) else beside
+        return explore_run(
+            self.directory, at_s=time_s, client=which, beside=None if other is None else Path(other)
+        )
 
     def state_dict(
         self, client: int | str, at: float | str | None = None, *, model: str | None = None

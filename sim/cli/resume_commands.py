@@ -153,6 +153,10 @@ def explain(
 
 def explore(
     directory: options.Run,
+    fork: Annotated[
+        Path | None,
+        Argument(metavar="FORK", help="Run that shares a past with it, such as its fork; shown beside it."),
+    ] = None,
     at: Annotated[
         float | None, Option(help="Virtual time that the page shows first.", **options.TIME)
     ] = None,
@@ -166,6 +170,9 @@ def explore(
     no_code: options.NoCode = False,
 ) -> None:
     """Write explore.html: a page, without a server, on which you walk through a run in time.
+
+    With FORK, both runs are shown side by side in step, with their first difference marked. The page is then
+    written into the folder of FORK.
 
     If a run has over 500,000 messages, the page has all messages around --at, and numbers for the others.
 
@@ -181,9 +188,10 @@ def explore(
             "notice": partial(echo, err=True),
         }
         try:
-            path = explore_run(directory, at_s=at, client=client, made_of=not no_replay, **settings)
+            settings |= {"beside": fork, "made_of": not no_replay}
+            path = explore_run(directory, at_s=at, client=client, **settings)
         except OSError as error:
-            stop(f"cannot write the page to {directory}: {error.strerror}", FAILED)
+            stop(f"cannot write the page to {fork or directory}: {error.strerror}", FAILED)
     echo(path)
 
 

@@ -42,6 +42,7 @@ def results(rng: Random, changes: int) -> tuple[list[str], Commands]:
         ["compare", run, *([other] if Path(other).is_dir() else [])],
         ["explain", run, "--at", "500 ms", "--client", "0"],
         ["explore", run, *rng.choice(([], ["--no-replay"], ["--at", "500 ms", "--client", "0"]))],
+        ["explore", run, other if Path(other).is_dir() else run, "--no-replay"],
         ["runs", "runs"],
         ["export", run],
         _going_on(run, rng),

@@ -175,6 +175,29 @@ def require_own_parts(simulation: Simulation) -> int:
     return jobs
 
 
+def require_shares(simulation: Simulation) -> int:
+    """The factors of a job's start and anchors add up to 1; returns the number of jobs with pulls.
+
+    Jobs with weight decay or earlier momentum are left out: the sum of their factors is not 1.
+    """
+    engine, jobs = simulation.engine, 0
+    assert isinstance(engine, KeepingEngine)
+    for record in engine.records:
+        if not isinstance(record.operation, Train) or not record.strengths:
+            continue
+        optimizer, job = record.operation.optimizer, record.payload
+        rates = job.learning_rate if isinstance(job.learning_rate, tuple) else [job.learning_rate] * job.steps
+        maps = affine_map(
+            optimizer, rates, job.steps_done, [value(engine, strength) for strength in record.strengths]
+        )
+        assert maps is not None
+        if not optimizer.weight_decay and not (optimizer.momentum and job.steps_done):
+            of_params = maps[0]
+            assert of_params.start + sum(of_params.anchors) == pytest.approx(1, abs=1e-7)
+        jobs += 1
+    return jobs
+
+
 def descended(engine: KeepingEngine, record: Computation, gradients: Sequence[Tensor]) -> np.ndarray:
     """Parameters that torch reaches from 0 by these gradients, with the pulls towards 0."""
     operation, job = record.operation, record.payload

@@ -20,8 +20,16 @@ from sim.learning.engine.replay_log import RecordedReadLog
 from sim.run.resume.lineage import ObserverOfModels, lineage_of, traced
 from sim.run.resume.made_of import made_of
 from tests.draws import examples
+from tests.fuzz.worlds import SCENARIOS
 from tests.protocols.test_survival import LOSSY, variants
-from tests.resume.lineages import KeepingEngine, capturing, kept, require_own_parts, require_sums
+from tests.resume.lineages import (
+    KeepingEngine,
+    capturing,
+    kept,
+    require_own_parts,
+    require_shares,
+    require_sums,
+)
 from tests.resume.test_forks import done
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import run
@@ -52,6 +60,7 @@ def test_a_model_is_the_sum_of_its_sources(tmp_path: Path, protocol: Sequence[st
 AFFINE = {
     "cobo": ("protocol.name=cobo", "protocol.mode=asynchronous", "protocol.patience=700 ms"),
     "cobo, synchronous": ("protocol.name=cobo", "protocol.mode=synchronous", "protocol.patience=700 ms"),
+    "cobo, sampled": ("protocol.name=cobo", "protocol.exchange=sampled", "protocol.patience=700 ms"),
     "ditto": ("protocol.name=ditto", "protocol.patience=700 ms"),
     "dada": ("protocol.name=dada", "protocol.graph_every=2", "protocol.delta=0.1"),
     "fedprox": ("protocol.name=fedavg", "protocol.mu=0.5", "protocol.patience=700 ms"),
@@ -88,6 +97,39 @@ def test_the_own_part_of_a_job_is_the_damped_sum_of_its_gradients(
     unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
     with capturing(tmp_path, LOSSY, *AFFINE[method], *SGD[optimizer], unusual) as simulation:
         assert require_own_parts(simulation) > 10
+        require_shares(simulation)
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(each, marks=() if each == "plain" else pytest.mark.slow) for each in SGD]
+)
+def test_so_is_that_of_quadratic_clients(tmp_path: Path, mode: str, optimizer: str) -> None:
+    changes = ("run.iterations=30", "run.evaluate_every=10 iterations", f"protocol.mode={mode}")
+    if mode == "asynchronous":
+        changes += ("protocol.patience=100 ms",)
+    text = (SCENARIOS / "cobo_quadratics.toml").read_text(encoding="utf-8")
+    unusual = f"protocol.unusual={[each.partition('=')[0] for each in SGD[optimizer]]}"
+    with capturing(tmp_path, text, *changes, *SGD[optimizer], unusual) as simulation:
+        assert require_own_parts(simulation) >= 8 * 30
+        assert require_shares(simulation) > 100
+
+
+def test_windows_of_equal_length_end_at_each_evaluation(tmp_path: Path) -> None:
+    changes = ("protocol.name=gossip", "run.duration=4 s", "run.evaluate_every=1 s")
+    path = run(tmp_path, LOSSY, *changes, "churn=[]").directory
+    assert path is not None
+    recent = lineage_of(path, recent_s=1.5).sources.filter(kind="training")
+    bounds = recent.select("time", "from", "to").unique().sort("time").rows()
+    assert bounds == [(1.0, 0.0, 1.0), (2.0, 0.5, 2.0), (3.0, 1.5, 3.0), (4.0, 2.5, 4.0)]
+    halves = lineage_of(path, windows=8).sources.filter(kind="training")  # of half a second
+    inside = halves.filter((pl.col("to") <= pl.col("time")) & (pl.col("from") >= pl.col("time") - 1.5))
+    keys = ["time", "client", "source"]
+    sums = inside.group_by(keys).agg(pl.col("weight").sum()).sort(keys)
+    assert_frame_equal(sums, recent.sort(keys).select(*keys, "weight"))
+    assert recent.group_by("time", "client").agg(pl.col("share").sum())["share"].to_list() == pytest.approx(
+        [1.0] * len(recent.unique(["time", "client"]))
+    )
 
 
 RATES = st.lists(st.floats(0.001, 0.5), min_size=1, max_size=6)
@@ -308,3 +350,20 @@ def test_weights_of_samples_from_other_vectors_are_named(tmp_path: Path) -> None
     path = run(tmp_path, LOSSY, "protocol.name=weighs.py:Weighs").directory
     assert path is not None
     assert {reason for reason, _ in lineage_of(path).reads} == {SAMPLES}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("run.iterations=3", "run.evaluate_every=1 iterations"),
+        ("run.budget.steps=4", "run.evaluate_every=100 ms"),
+        ("run.converged={patience='300 ms', tolerance=1.0}", "run.evaluate_every=100 ms"),
+    ],
+    ids=lambda end: end[0].partition("=")[0],
+)
+def test_a_run_that_ended_before_its_duration_has_lineage(tmp_path: Path, end: tuple[str, ...]) -> None:
+    path = run(tmp_path, LOSSY, "protocol.name=gossip", "churn=[]", *end).directory
+    assert path is not None
+    end_s = front.Run(path).summary["virtual_seconds"]
+    assert lineage_of(path).sources["time"].max() == end_s
+    assert lineage_of(path, end_s, 0).sources["time"].unique().to_list() == [end_s]

@@ -29,11 +29,13 @@ _ENDS = {TIMER: 0, CUT_SHORT: 1, UNKNOWN: 2}
 class Sources:
     """Training in the clients' models, from the lineage of a run.
 
-    rows: one row per model, source and window of time in which training began, as `lineage_of` returns them.
+    rows: one row per model and source of recent training, as `lineage_of` returns them. recent_s: recent
+    training began at most this long before the evaluation.
     note: sentence about dependencies that the shares leave out.
     """
 
     rows: pl.DataFrame
+    recent_s: float
     note: str = ""
 
 
@@ -219,27 +221,30 @@ def _links(messages: Messages) -> list[tuple[int, int]]:
 
 
 def _sources(sources: Sources | str, clients: int) -> Part:
-    """Return the shares of all clients' recent training in each model, in 65,535ths, [E, N, N].
-
-    Recent training began in the window of time that contains the evaluation, or in the window before.
-    """
+    """Return the shares of all clients' recent training in each model, in 65,535ths, [E, N, N]."""
     if isinstance(sources, str):
         return {"sources": None, "no_sources": sources}, {}
     rows = sources.rows.filter(pl.col("kind") == "training")
     if rows.is_empty():
         return {"sources": None, "no_sources": "No model contains training of a client."}, {}
-    times, windows = sources.rows["time"].unique().sort(), rows["from"].unique().sort()
-    starts = windows.to_numpy()
-    last = np.searchsorted(starts, times.to_numpy(), side="right") - 1
-    since = starts[np.maximum(last - 1, 0)]
-    of_times = pl.DataFrame({"time": times, "place": range(len(times)), "since": since})
-    recent = rows.join(of_times, on="time").filter(pl.col("from") >= pl.col("since"))
-    sums = recent.group_by("place", "client", "source_client").agg(pl.col("weight").sum())
+    times = sources.rows["time"].unique().sort()
+    since = (times - sources.recent_s).clip(0.0)
+    of_times = pl.DataFrame({"time": times, "place": range(len(times))})
+    sums = (
+        rows.join(of_times, on="time")
+        .group_by("place", "client", "source_client")
+        .agg(pl.col("weight").sum())
+    )
     whole_weights = np.zeros((len(times), clients, clients))
     whole_weights[tuple(sums[name].to_numpy() for name in ("place", "client", "source_client"))] = sums[
         "weight"
     ].to_numpy()
-    facts = {"times": times.to_list(), "since": since.tolist(), "note": sources.note}
+    facts = {
+        "times": times.to_list(),
+        "since": since.to_list(),
+        "recent": sources.recent_s,
+        "note": sources.note,
+    }
     return {"sources": facts}, {"made_of": PageColumn(_shares(whole_weights), "u2")}
 
 

@@ -2,16 +2,35 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from sim.errors import UserError
+from sim.files.input_file import SETTINGS_BYTES, read_regular
 from sim.results.explore.columns import packed
-from sim.results.explore.data import Sources, content_of
-from sim.results.report.html import rendered_page
-from sim.results.store.output_dir import EXPLORE
+from sim.results.explore.data import Content, Sources, content_of
+from sim.results.report.html import rendered_page, with_link
+from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
+
+
+@dataclass(frozen=True)
+class SecondRun:
+    """Run that a page shows beside the first one, in step with it.
+
+    cuts: start and end (s) of each network partition. difference: time (s), events of both runs in words, and
+    the actor of the first difference; None if all events are equal.
+    """
+
+    directory: RunDirectory
+    sources: Sources | str
+    cuts: Sequence[tuple[float, float]] = ()
+    difference: tuple[float, tuple[str, str], str] | None = None
 
 
 def write_page(
@@ -21,12 +40,25 @@ def write_page(
     cuts: Sequence[tuple[float, float]] = (),
     at_s: float = 0.0,
     client: int | None = None,
+    second: SecondRun | None = None,
 ) -> Path:
-    """Write explore.html into a results folder, and return its path. Raises OSError.
+    """Write explore.html into a results folder, that of the second run if there is one, and return its path.
 
-    The arguments are those of `content_of`.
+    A report in that folder then has a link to it. The arguments are those of `content_of`. Raises OSError.
     """
-    return directory.write_page(EXPLORE, page(directory, sources, cuts=cuts, at_s=at_s, client=client))
+    folder = directory if second is None else second.directory
+    written = page(directory, sources, cuts=cuts, at_s=at_s, client=client, second=second)
+    path = folder.write_page(EXPLORE, written)
+    _link_from_report(folder)
+    return path
+
+
+def _link_from_report(directory: RunDirectory) -> None:
+    """Show the report's link to the page; a missing or damaged report stays as it is."""
+    with suppress(OSError, UserError, UnicodeDecodeError):
+        report = read_regular(directory.path / REPORT, SETTINGS_BYTES).decode("utf-8")
+        if (linked := with_link(report)) != report:
+            directory.write_report(linked)
 
 
 def page(
@@ -36,22 +68,45 @@ def page(
     cuts: Sequence[tuple[float, float]] = (),
     at_s: float = 0.0,
     client: int | None = None,
+    second: SecondRun | None = None,
 ) -> str:
-    """Return the page of a run."""
+    """Return the page of a run, or of two runs that share a past."""
     with np.errstate(over="ignore", invalid="ignore"):  # diverged values
-        content = content_of(directory, RunView(directory), sources, cuts=cuts, at_s=at_s, client=client)
-    index, data = packed(content.columns)
-    facts = content.facts
+        contents = [content_of(directory, RunView(directory), sources, cuts=cuts, at_s=at_s, client=client)]
+        if second is not None:
+            other = second.directory
+            contents.append(content_of(other, RunView(other), second.sources, cuts=second.cuts, at_s=at_s))
+            runs = [directory.path.name, other.path.name]
+            contents[0].facts["pair"] = {"runs": runs, "difference": _difference(second)}
+    first = contents[0].facts
     return rendered_page(
         "explore.html",
-        scenario=facts["scenario"],
-        question=facts["question"],
-        notes=facts["notes"],
-        no_sources=facts.get("no_sources", ""),
-        sources_note=(facts["sources"] or {}).get("note", ""),
-        facts=_inert({"facts": facts, "columns": index}),
-        data=data,
+        scenario=first["scenario"],
+        question=first["question"],
+        sides=[_side(*each) for each in zip(("", "-2"), contents, strict=False)],
+        runs=first.get("pair", {}).get("runs"),
     )
+
+
+def _side(suffix: str, content: Content) -> dict[str, Any]:
+    """Return the template's values for one run. suffix: ends the ids of its elements."""
+    index, data = packed(content.columns)
+    facts = content.facts
+    return {
+        "suffix": suffix,
+        "notes": facts["notes"],
+        "no_sources": facts.get("no_sources", ""),
+        "sources_note": (facts["sources"] or {}).get("note", ""),
+        "facts": _inert({"facts": facts, "columns": index}),
+        "data": data,
+    }
+
+
+def _difference(second: SecondRun) -> dict[str, Any] | None:
+    if second.difference is None:
+        return None
+    time_s, events, actor = second.difference
+    return {"time": time_s, "events": events, "actor": actor}
 
 
 def _inert(value: object) -> str:

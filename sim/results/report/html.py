@@ -20,8 +20,11 @@ from sim.results.view import RunView
 MOST_FAILURES = 200
 
 
-def document(view: RunView, sections: Sequence[Section]) -> str:
-    """Return the HTML page of a run; `templates/report.html` puts facts of the run before the sections."""
+def document(view: RunView, sections: Sequence[Section], *, explored: bool = False) -> str:
+    """Return the HTML page of a run; `templates/report.html` puts facts of the run before the sections.
+
+    explored: True if the folder has the page on which the run is walked through.
+    """
     failures = view.get("failures") or []
     return rendered_page(
         "report.html",
@@ -31,7 +34,17 @@ def document(view: RunView, sections: Sequence[Section]) -> str:
         failures=failures,
         sections=sections,
         plotly=get_plotlyjs(),
+        link=Markup(_LINK if explored else _HIDDEN_LINK),  # constants  # nosec B704
     )
+
+
+_LINK = '<a class="walk" href="explore.html">Walk through this run in time</a>'
+_HIDDEN_LINK = _LINK.replace("<a ", "<a hidden ")
+
+
+def with_link(report: str) -> str:
+    """Return the page of a report with a visible link to explore.html; as it is if it has none."""
+    return report.replace(_HIDDEN_LINK, _LINK, 1)
 
 
 SCRIPT = "plotly.min.js"

@@ -38,6 +38,7 @@ from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
 from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
 from sim.results.report.timeline import clients_shown, timeline
+from sim.results.store.output_dir import EXPLORE
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
@@ -58,7 +59,7 @@ def write_report(directory: RunDirectory) -> Path:
     view = RunView(directory)
     with np.errstate(over="ignore", invalid="ignore"):  # diverged values are left out
         sections = [section for part in _PARTS if (section := part(view)) is not None]
-        return directory.write_report(document(view, sections))
+        return directory.write_report(document(view, sections, explored=(directory.path / EXPLORE).is_file()))
 
 
 def _progress(view: RunView) -> Section:

@@ -51,7 +51,7 @@ def explained_client(
     with replay_of(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)
         replay.run_until(time_s)
-        return list(_described(replay.simulation, life))
+        return list(replay.described(life))
 
 
 class Replay:
@@ -63,6 +63,7 @@ class Replay:
     def __init__(self, path: Path, folder: Path, simulation: Simulation, changed: list[str]) -> None:
         self.path, self.folder, self.simulation = path, folder, simulation
         self._changed = changed
+        self._has_begun = False
 
     @property
     def end_s(self) -> float | None:
@@ -75,14 +76,23 @@ class Replay:
         clients = self.simulation.clients
         return clients[client_number(given, [each.name for each in clients])]
 
+    def described(self, client: ClientLife) -> Iterator[tuple[str, str]]:
+        """Yield rows of name and value about a client at the time that the replay has reached."""
+        return _described(self.simulation, client)
+
     def run_until(self, time_s: float) -> None:
-        """Replay all events up to `time_s`. Raises UserError if the run ended before."""
+        """Replay all events up to `time_s`. Raises UserError if the run ended before.
+
+        Each further call needs a time at or after the last one.
+        """
         if (end_s := self.end_s) is not None and end_s < time_s:
             raise UserError(f"{self.path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
         simulation, ended = self.simulation, f"{self.path}: the run ended"
         try:
-            simulation.begin()
-            reached = simulation.loop.run_until(time_s)
+            if not self._has_begun:
+                self._has_begun = True
+                simulation.begin()
+            reached = simulation.loop.run_until(time_s) or simulation.loop.time() >= time_s
         except ReplayError:
             reached, ended = False, f"{self.path}: its log ends"
         except Exception as error:  # changed code may raise any error

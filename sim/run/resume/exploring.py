@@ -3,20 +3,22 @@
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.results.explore.data import Sources
-from sim.results.explore.page import write_page
+from sim.results.explore.page import SecondRun, write_page
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
 from sim.run.resume.lineage import lineage_of
+from sim.run.resume.pasts import first_difference
 from sim.world.participants import client_number
 
-_WINDOWS = 16  # recent training began in the last two of them
+_RECENT = 1 / 8  # of the run: training that began at most this long before an evaluation is recent
 _MOST_SHARES = 2_000_000  # shares in a page: bounds the replay's memory and the page's size
 
 
@@ -25,6 +27,7 @@ def explore_run(
     *,
     at_s: float | None = None,
     client: int | str | None = None,
+    beside: Path | None = None,
     made_of: bool = True,
     data_dir: Path | None = None,
     code: bool = True,
@@ -32,23 +35,37 @@ def explore_run(
 ) -> Path:
     """Write explore.html into the results folder of a run, and return its path.
 
-    at_s: time that the page shows first. client: number or name of the client that it shows first. made_of:
-    replay the run for the lineage of its models. Raises UserError for other folders or clients, and OSError.
+    at_s: time that the page shows first. client: number or name of the client that it shows first. beside:
+    run that shares a past with it and is shown beside it; the page then is in that run's folder. made_of:
+    replay the runs for the lineage of their models. Raises UserError for other folders or clients, and
+    OSError.
     """
     directory = load_checked(path)
     view = RunView(directory)
     number = None if client is None else client_number(client, view.clients)
     if at_s is not None and at_s > view.end_s:
         raise UserError(f"{path}: the run ended at {view.end_s:g} s, before --at {at_s:g} s")
-    sources = _sources(directory, view, made_of, data_dir=data_dir, code=code, notice=notice)
-    return write_page(directory, sources, cuts=cuts_of(view.scenario_text), at_s=at_s or 0.0, client=number)
+    sources_of = partial(_sources, made_of=made_of, data_dir=data_dir, code=code, notice=notice)
+    second = None
+    if beside is not None:
+        other = load_checked(beside)
+        difference = first_difference(directory, other)
+        if difference is not None:
+            at_s = difference.time_s if at_s is None else at_s
+            if number is None and difference.actor in view.clients:
+                number = view.clients.index(difference.actor)
+        seen = RunView(other)
+        second = SecondRun(other, sources_of(other, seen), cuts_of(seen.scenario_text), difference)
+    cuts = cuts_of(view.scenario_text)
+    sources = sources_of(directory, view)
+    return write_page(directory, sources, cuts=cuts, at_s=at_s or 0.0, client=number, second=second)
 
 
 def _sources(
     directory: RunDirectory,
     view: RunView,
-    made_of: bool,
     *,
+    made_of: bool,
     data_dir: Path | None,
     code: bool,
     notice: Callable[[str], None] | None,
@@ -67,8 +84,9 @@ def _sources(
             f"The sources of the models are unknown: this run has no {READS}, as live runs and runs of the "
             "first versions of coterie, and cannot be replayed."
         )
+    recent_s = _RECENT * view.end_s
     try:
-        lineage = lineage_of(directory.path, windows=_WINDOWS, data_dir=data_dir, code=code, notice=notice)
+        lineage = lineage_of(directory.path, recent_s=recent_s, data_dir=data_dir, code=code, notice=notice)
     except UserError as error:
         where = f"{directory.path}"  # a page that is passed on does not name folders of this machine
         return f"The sources of the models are unknown: {str(error).replace(where, 'the run')}"
@@ -76,7 +94,7 @@ def _sources(
     for (reason, _), count in lineage.reads.items():
         counts[reason] += count
     reads = "; ".join([f"{reason}, {count:,} times" for reason, count in counts.items()])
-    return Sources(lineage.sources, f"Shares leave out: {reads}." if reads else "")
+    return Sources(lineage.sources, recent_s, f"Shares leave out: {reads}." if reads else "")
 
 
 def cuts_of(scenario: str) -> list[tuple[float, float]]:

@@ -82,13 +82,15 @@ def lineage_of(
     client: int | str | None = None,
     *,
     windows: int = WINDOWS,
+    recent_s: float | None = None,
     data_dir: Path | None = None,
     code: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> RunLineage:
     """Return the sources of the models of a run: of one client or all, at one time or at all evaluations.
 
-    windows: number of equal windows of time in which training began. Raises UserError like `replay_of`.
+    windows: number of equal windows of time in which training began. recent_s: instead, one window of this
+    length before each model. Raises UserError like `replay_of`.
     """
     classes = Classes(engine=RecordedEngine, simulation=SimulationWithModels)
     with replay_of(path, data_dir=data_dir, code=code, notice=notice, classes=classes) as replay:
@@ -109,7 +111,7 @@ def lineage_of(
         if time_s is not None:
             observer.moments = [each for each in observer.moments if each.time_s == time_s]
         moments = [each for each in observer.moments if number in (None, each.client)]
-        return traced(simulation, moments, factors_in(frames(replay.folder / READS)), windows)
+        return traced(simulation, moments, factors_in(frames(replay.folder / READS)), windows, recent_s)
 
 
 class ObserverOfModels(Observer):
@@ -191,9 +193,14 @@ def _terms_of(ensemble: Ensemble) -> RecordedTerms:
 
 
 def traced(
-    simulation: Simulation, moments: Sequence[Moment], factors: dict[int, float], windows: int = WINDOWS
+    simulation: Simulation,
+    moments: Sequence[Moment],
+    factors: dict[int, float],
+    windows: int = WINDOWS,
+    recent_s: float | None = None,
 ) -> RunLineage:
     """Return the sources of models, from the records of the simulation's engine."""
+    windows = windows if recent_s is None else 1
     engine = simulation.engine
     assert isinstance(engine, RecordedEngine)
     lineage, end_s = Lineage(engine.records, factors), max((each.time_s for each in moments), default=0.0)
@@ -201,7 +208,7 @@ def traced(
     tables = [pl.DataFrame(schema=SCHEMA)]
     for first in range(0, len(moments), at_once):
         some = moments[first : first + at_once]
-        table = _Table(simulation, engine, some, windows, end_s)
+        table = _Table(simulation, engine, some, windows, end_s, recent_s)
         for source in lineage.sources([moment.terms for moment in some]):
             table.add(source)
         tables.append(table.frame())
@@ -223,11 +230,14 @@ class _Table:
         moments: Sequence[Moment],
         windows: int,
         end_s: float,
+        recent_s: float | None,
     ) -> None:
-        """end_s: end of the last window."""
+        """end_s: end of the last window. recent_s: length of the one window before each model."""
         self._engine, self._moments, self._windows = engine, moments, windows
         self._names = [client.name for client in simulation.clients]
         self._end_s = end_s
+        self._times = np.array([moment.time_s for moment in moments])
+        self._recent_s = recent_s
         self._widths = np.array(
             [sum(owner.width for owner, _ in moment.terms[:1]) or 1 for moment in moments], dtype=float
         )
@@ -246,6 +256,8 @@ class _Table:
         if isinstance(record.operation, Train | Gradient):
             window = int(record.time_s / self._end_s * self._windows) if self._end_s else 0
             window = min(window, self._windows - 1)
+            if self._recent_s is not None:
+                share = share * (record.time_s >= self._times - self._recent_s)
             self._training[record.payload.client, window] += share * steps_of(record)
         else:
             name = type(record.operation).__name__
@@ -266,13 +278,18 @@ class _Table:
                     rows.append((time_s, client, kind, name, None, None, None, weights[number], None))
             for source, window in np.argwhere(self._training[:, :, number]):
                 weight, total = self._training[source, window, number], totals[window, number]
-                first = self._end_s * window / self._windows
-                last = self._end_s * (window + 1) / self._windows
+                first, last = self._bounds(time_s, int(window))
                 name = self._names[source]
                 rows.append(
                     (time_s, client, TRAINING, name, int(source), first, last, weight, weight / total)
                 )
         return pl.DataFrame(rows, SCHEMA, orient="row")
+
+    def _bounds(self, time_s: float, window: int) -> tuple[float, float]:
+        """Return start and end of a window of a model's training."""
+        if self._recent_s is not None:
+            return max(0.0, time_s - self._recent_s), time_s
+        return self._end_s * window / self._windows, self._end_s * (window + 1) / self._windows
 
 
 def _values(moment: Moment) -> tuple[float, int, RecordedTerms]:

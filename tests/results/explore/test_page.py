@@ -12,8 +12,9 @@ from actors.message import Envelope
 from sim.results.explore import messages
 from sim.results.explore.data import Sources
 from sim.results.explore.messages import ON_ITS_WAY, messages_of
-from sim.results.explore.page import page
+from sim.results.explore.page import SecondRun, page, write_page
 from sim.results.explore.places import places
+from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView
@@ -104,16 +105,15 @@ def test_too_many_messages_become_numbers_around_a_window(
 def test_shares_are_those_of_recent_training(tmp_path: Path) -> None:
     directory = write_run(tmp_path, clients=2, clusters=None, evaluations=3)
     rows = [
-        (300.0, 0, "training", "client-0", 0, 0.0, 150.0, 90.0, 1.0),
-        (300.0, 0, "training", "client-0", 0, 150.0, 300.0, 3.0, 0.75),
-        (300.0, 0, "training", "client-1", 1, 150.0, 300.0, 1.0, 0.25),
+        (300.0, 0, "training", "client-0", 0, 200.0, 300.0, 3.0, 0.75),
+        (300.0, 0, "training", "client-1", 1, 200.0, 300.0, 1.0, 0.25),
         (600.0, 0, "start", "", None, None, None, 0.5, None),
-        (600.0, 0, "training", "client-1", 1, 300.0, 450.0, 1.0, 1.0),
-        (600.0, 0, "training", "client-0", 0, 450.0, 600.0, 1.0, 1.0),
+        (600.0, 0, "training", "client-1", 1, 500.0, 600.0, 1.0, 0.5),
+        (600.0, 0, "training", "client-0", 0, 500.0, 600.0, 1.0, 0.5),
     ]
-    sources = Sources(pl.DataFrame(rows, SCHEMA, orient="row"), "Shares leave out: nothing.")
+    sources = Sources(pl.DataFrame(rows, SCHEMA, orient="row"), 100.0, "Shares leave out: nothing.")
     facts, columns = facts_and_columns(page(directory, sources))
-    assert facts["sources"]["since"] == [150.0, 300.0], "the window of the evaluation, and the one before"
+    assert facts["sources"]["since"] == [200.0, 500.0]
     shares = columns["made_of"].reshape(2, 2, 2) / 65_535
     assert shares[0, 0].round(3).tolist() == [0.75, 0.25]
     assert shares[1, 0].round(3).tolist() == [0.5, 0.5]
@@ -131,6 +131,11 @@ def test_no_text_of_results_becomes_markup(tmp_path: Path) -> None:
     written = page(directory, f"unknown: {HOSTILE}")
     assert "<script>alert" not in written
     facts, _ = facts_and_columns(written)
+    difference = (1.0, (f"{HOSTILE} is sent", HOSTILE), HOSTILE)
+    both = page(directory, "", second=SecondRun(directory, HOSTILE, difference=difference))
+    assert "<script>alert" not in both
+    assert facts_and_columns(both)[0]["pair"]["difference"]["actor"] == HOSTILE
+    assert facts_and_columns(both, "-2")[0]["no_sources"] == HOSTILE
     assert facts["names"][0] == HOSTILE
     assert facts["scenario"] == facts["question"] == HOSTILE
 
@@ -210,3 +215,19 @@ def test_a_run_that_cannot_be_replayed_has_a_page_without_sources(tmp_path: Path
     facts, _ = facts_and_columns((path / "explore.html").read_text())
     assert "reads.log" in facts["no_sources"]
     assert str(path) not in facts["no_sources"]
+
+
+def test_a_report_links_to_the_page_once_there_is_one(tmp_path: Path) -> None:
+    directory = write_run(tmp_path)
+    report = write_report(directory)
+    assert '<a hidden class="walk"' in report.read_text()
+    write_page(directory, "")
+    linked = report.read_text()
+    assert '<a class="walk" href="explore.html">' in linked
+    assert write_report(directory).read_text() == linked
+    report.write_bytes(b"\xff")
+    write_page(directory, "")
+    assert report.read_bytes() == b"\xff"
+    report.unlink()
+    report.mkdir()
+    assert write_page(directory, "").is_file()

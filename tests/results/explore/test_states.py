@@ -53,9 +53,10 @@ def small_run(folder: Path, *, messages: bool = True) -> RunDirectory:
         trace.lifecycle(0.0, name, "start")
     entries = [(time_s, "delivered", (sender, to), kind) for time_s, sender, to, kind in DELIVERED]
     entries += [(time_s, event, (name,), "") for time_s, name, event in MOVES]
-    for time_s, event, names, kind in sorted(entries, key=lambda entry: entry[0]):
+    entries.sort(key=lambda entry: entry[0])
+    for number, (time_s, event, names, kind) in enumerate(entries, start=1):
         if event == "delivered":
-            trace.message(event, time_s, Envelope(*names, None), kind, 10)
+            trace.message(event, time_s, Envelope(*names, None), kind, 10, "", number)
         else:
             trace.lifecycle(time_s, names[0], event)
     directory.write_events(trace)

@@ -21,7 +21,16 @@ def columns_of(index: dict[str, list[Any]], base64: str) -> dict[str, np.ndarray
     return found
 
 
-def facts_and_columns(page: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    texts = dict(re.findall(r'<script type="application/[a-z-]+" id="(\w+)">([^<]*)</script>', page))
-    parts = json.loads(texts["facts"])
-    return parts["facts"], columns_of(parts["columns"], texts["data"])
+def facts_and_columns(page: str, suffix: str = "") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Facts and columns of a page; with the suffix "-2", those of the second run."""
+    texts = dict(re.findall(r'<script type="application/[a-z-]+" id="([\w-]+)">([^<]*)</script>', page))
+    parts = json.loads(texts[f"facts{suffix}"])
+    return parts["facts"], columns_of(parts["columns"], texts[f"data{suffix}"])
+
+
+def state_in(facts: dict[str, Any], columns: dict[str, np.ndarray], client: int, time_s: float) -> str:
+    """The state that the page shows for a client at a time."""
+    ends = np.cumsum(columns["state_count"], dtype=np.int64)
+    part = slice(ends[client] - columns["state_count"][client], ends[client])
+    place = np.searchsorted(columns["state_start"][part], round(time_s / facts["tick"]), side="right") - 1
+    return str(facts["states"][columns["state"][part][max(0, place)]])

@@ -1,9 +1,26 @@
 // The page: what is selected, and what follows from it. Texts of a run are set as text, never as markup.
 
 const MOST_LANES = 9, MOST_PEERS = 12, MOST_ROWS = 200, RUN_TAKES_S = 40;
-const by_id = id => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
-let run, time = 0, actor = 0, span = 1, playing = null, lanes = [];
+// The page shows one run, or two that share a past. Each is a side: {run, actor, lanes, suffix}; the suffix makes the
+// ids of its elements unique. `run`, `actor` and `time` are those of the side `here`, which is the first one outside of `on`.
+let sides = [], here = null, run, actor = 0, time = 0, span = 1, playing = null;
+
+function by_id(id) { return document.getElementById(id + here.suffix) ?? document.getElementById(id); }
+
+// Call a function for a side. After the end of its run, the side stays at the end.
+function on(side, act) {
+  const before = [here, time];
+  [here, run, actor, time] = [side, side.run, side.actor, Math.min(time, side.run.end)];
+  try {
+    return act();
+  } finally {
+    [here, time] = before;
+    ({ run, actor } = here);
+  }
+}
+
+function end_of_all() { return Math.max(...sides.map(side => side.run.end)); }
 
 function element(kind, content = "", attributes = {}) {
   const made = document.createElement(kind);
@@ -13,9 +30,15 @@ function element(kind, content = "", attributes = {}) {
 }
 
 async function start() {
-  const { facts, columns } = json("facts");
-  run = new Run(facts, await unpacked(columns, by_id("data").textContent));
-  by_id("slider").max = run.end;
+  for (const suffix of ["", "-2"]) {
+    if (!document.getElementById("facts" + suffix)) continue;
+    const { facts, columns } = json("facts" + suffix);
+    const found = new Run(facts, await unpacked(columns, document.getElementById("data" + suffix).textContent));
+    sides.push({ run: found, actor: 0, lanes: [], suffix });
+  }
+  [here] = sides;
+  ({ run } = here);
+  by_id("slider").max = end_of_all();
   for (const [place, name] of run.names.entries()) {
     by_id("names").append(element("option", "", { value: name }));
     if (run.names.length <= 200) by_id("client").append(element("option", name, { value: place }));
@@ -23,7 +46,11 @@ async function start() {
   by_id("client").hidden = run.names.length > 200;
   by_id("play").textContent = still.matches ? "Next evaluation" : "Play";
   by_id("speed").parentElement.hidden = still.matches;
-  for (const each of document.querySelectorAll("[data-needs]")) each.hidden = !needs[each.dataset.needs]();
+  for (const each of document.querySelectorAll("[data-needs]")) each.hidden = !sides.some(side => on(side, needs[each.dataset.needs]));
+  for (const side of sides) on(side, () => {
+    for (const each of by_id("side").querySelectorAll("[data-needs]")) each.hidden = !needs[each.dataset.needs]();
+  });
+  if (sides.length > 1) by_id("difference").textContent = difference_words(run);
   listen();
   from_address();
   document.body.classList.add("ready");
@@ -46,7 +73,7 @@ function from_address() {
   select(number < run.names.length ? number : run.client);
 }
 
-function clipped(at) { return Math.min(Math.max(at, 0), run.end); }
+function clipped(at) { return Math.min(Math.max(at, 0), end_of_all()); }
 
 function to_address() {
   const who = run.is_client(actor) ? actor : encodeURIComponent(run.names[actor]);
@@ -57,11 +84,17 @@ function to_address() {
 
 function select(chosen) {
   actor = chosen;
+  for (const side of sides) side.actor = side.run.number.get(run.names[chosen]) ?? null;
   const { all } = run.of(actor);
   span = Math.min(run.end, Math.max(run.end / 5000, run.tick * 100, run.end * 80 / Math.max(80, all.length)));
   by_id("client").value = actor;
   by_id("name").value = run.names[actor];
   show();
+}
+
+function select_name(name) {
+  const number = run.number.get(name);
+  if (number !== undefined) select(number);
 }
 
 function go(at) { time = clipped(at); show(); }
@@ -72,26 +105,41 @@ function show() {
   by_id("slider").value = time;
   by_id("slider").setAttribute("aria-valuetext", clock(time));
   by_id("clock").textContent = clock(time);
+  draw_curve(by_id("curve"), sides, time);
+  show_near();
+  for (const side of sides) on(side, show_side);
+  if (!playing) to_address();
+}
+
+function show_side() {
+  const parts = by_id("side").querySelectorAll("section");
+  for (const part of parts) if (!part.dataset.needs) part.hidden = actor === null;
+  if (actor === null) {
+    by_id("sentence").textContent = `${sides[0].run.names[sides[0].actor]} is not part of this run.`;
+    return;
+  }
   const spoken = sentence(run, actor, time);
   by_id("sentence").textContent = spoken;
-  draw_curve(by_id("curve"), run, actor, time);
   draw_graph(by_id("graph"), run, actor, time);
   show_overview();
   show_client();
   show_lanes();
   if (playing) return;
   by_id("said").textContent = spoken;
-  for (const table of document.querySelectorAll("details.table[open]")) tables[table.id](table);
-  to_address();
+  for (const table of by_id("side").querySelectorAll("details.table[open]")) tables[table.dataset.table](table);
 }
 
 function show_overview() {
-  const counts = overview(run, time), near = happenings(run, time - run.end / 200, time + run.end / 200);
+  const counts = overview(run, time);
   const words = ["waiting", "training", "down", "finished"];
   const parts = words.map((word, state) => `${counts[state].toLocaleString("en")} ${word}`).filter((_, state) => counts[state]);
   if (run.knows_messages(time)) parts.push(counted(run.on_their_way(time).length, "message") + " on the way");
   by_id("overview").textContent = parts.join(" · ");
-  by_id("near").textContent = near.slice(0, 4).join(" · ");
+}
+
+function show_near() {
+  const near = sides.flatMap(side => on(side, () => happenings(run, time - run.end / 200, time + run.end / 200)));
+  by_id("near").textContent = [...new Set(near)].slice(0, 4).join(" · ");
 }
 
 function peers_of(models, row, shares) {  // the most important first
@@ -115,15 +163,16 @@ function show_client() {
   const found = client && run.measure ? result(run, actor, time) : null, done = client ? run.value("done", actor, time) : null;
   if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}${rank_words(found)}`]);
   if (done) facts.push(["iterations", `${done.value.toLocaleString("en")} at ${clock(done.time)}`]);
+  if (client && knows && state_of(actor) !== DOWN) facts.push(["mailbox", mailbox_words(run, actor, time)]);
   if (made) facts.push(["made of", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
-  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(knows ? ["last model from it", "arrived"] : []), ...(place >= 0 && client ? [`weight at ${clock(run.columns.weight_time[place] * run.tick)}`] : []), ...(made ? ["share"] : [])];
+  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last model from it", "arrived"] : [])];
   const rows = peers.slice(0, MOST_PEERS).map(peer => {
     const model = models.get(peer), cells = [link(peer)];
     if (run.clusters) cells.push(run.is_client(peer) ? String(run.clusters[peer]) : "");
-    if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? `${age(time - model.end)} ago` : "");
     if (place >= 0 && client) cells.push(row.has(peer) ? String(Number(row.get(peer).toPrecision(3))) : "");
     if (made) cells.push(run.is_client(peer) ? percent(made.shares[peer]) : "");
+    if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? `${age(time - model.end)} ago` : "");
     return cells;
   });
   fill(by_id("peers"), heads, rows);
@@ -134,21 +183,23 @@ function show_client() {
   if (!by_id("made-part").hidden) draw_made_of(by_id("made"), run, actor, time);
 }
 
+function state_of(client) { return run.stretch(client, time).state; }
+
 // Peers with the largest weights over the run, in an order that does not change with time.
 function steady_peers() {
-  if (steady_peers.actor !== actor) {
+  if (here.steady?.actor !== actor) {
     const sums = new Map();
     for (const row of run.rows(actor))
       for (const [peer, given] of row) sums.set(peer, (sums.get(peer) ?? 0) + given);
     const best = [...sums].sort((one, other) => other[1] - one[1]).slice(0, MOST_PEERS).map(([peer]) => peer);
-    Object.assign(steady_peers, { actor, best: best.sort((one, other) => one - other) });
+    here.steady = { actor, best: best.sort((one, other) => one - other) };
   }
-  return steady_peers.best;
+  return here.steady.best;
 }
 
 function link(chosen) {
-  const button = element("button", run.names[chosen], { type: "button", class: "link" });
-  button.addEventListener("click", () => select(chosen));
+  const name = run.names[chosen], button = element("button", name, { type: "button", class: "link" });
+  button.addEventListener("click", () => select_name(name));
   return button;
 }
 
@@ -167,9 +218,9 @@ function show_lanes() {
   }
   counts.delete(actor);
   // Lanes keep their places while the same peers are shown.
-  const kept = lanes.filter(each => each !== actor && counts.has(each));
+  const kept = here.lanes.filter(each => each !== actor && counts.has(each));
   const others = [...counts].filter(([peer]) => !kept.includes(peer)).sort((one, other) => other[1] - one[1]).map(([peer]) => peer);
-  lanes = [actor, ...[...kept, ...others].slice(0, MOST_LANES - 1)];
+  const lanes = here.lanes = [actor, ...[...kept, ...others].slice(0, MOST_LANES - 1)];
   const { shown, dense } = draw_lanes(by_id("lanes"), run, actor, lanes, time, [from, to]);
   const part = `${clock(from)} to ${clock(to)}: ${counted(shown.length, "message")} of ${run.names[actor]} with ${counted(lanes.length - 1, "peer")}`;
   const left = counts.size - lanes.length + 1, more = left > 0 ? `; ${counted(left, "further peer")} not shown` : "";
@@ -189,50 +240,12 @@ function outside(from, to) {  // numbers of messages outside of the window that 
     `${run.names[actor]} sent ${sent} and received ${got}, and ${failed} to it failed. To see them, write the page with --at.`;
 }
 
-function fill(table, heads, rows) {
-  const head = element("tr", heads.map(name => element("th", name, { scope: "col" })));
-  const body = rows.map(cells => element("tr", cells.map(cell => element("td", cell))));
-  table.replaceChildren(element("thead", head), element("tbody", body));
-}
-
-const tables = {
-  everyone(details) {
-    const wanted = by_id("find").value.toLowerCase(), rows = [];
-    let left = 0;
-    for (let each = 0; each < run.names.length; each++) {
-      const words = [run.names[each], state_word(run, each, time)];
-      if (wanted && !words.some(word => word.toLowerCase().includes(wanted))) continue;
-      if (rows.length >= MOST_ROWS) { left++; continue; }
-      const found = run.is_client(each) && run.measure ? result_only(each) : "";
-      rows.push([link(each), activity(run, each, time), found]);
-    }
-    fill(details.querySelector("table"), ["client", "activity", run.measure?.label ?? ""], rows);
-    by_id("found").textContent = left ? `${left.toLocaleString("en")} more` : counted(rows.length, "row");
-  },
-  letters(details) {
-    const number = new Map(lanes.map(each => [each, each])), all = run.has_messages ? messages_between(run, actor, number, ...shown_window()) : [];
-    const rows = all.slice(0, MOST_ROWS).map(run.message, run).map(found => [
-      clock(found.sent), run.names[found.from], run.names[found.to], found.type, size(found.bytes),
-      found.fate + (found.why ? ` (${found.why})` : ""), clock(found.end),
-    ]);
-    fill(details.querySelector("table"), ["sent", "from", "to", "type", "size", "fate", "ended"], rows);
-  },
-  moves(details) {
-    fill(details.querySelector("table"), ["arrivals, departures and cuts of the network"], happenings(run, 0, run.end).map(text => [text]));
-  },
-};
-
-function result_only(client) {
-  const found = run.value("measure", client, time);
-  return found ? `${measured(run, found.value)} at ${clock(found.time)}` : "";
-}
-
 // --- time that passes -----------------------------------------------------------------------------------------
 
 function play() {
   if (still.matches) { next_evaluation(); return; }
   if (playing) { stop(); return; }
-  if (time >= run.end) time = 0;
+  if (time >= end_of_all()) time = 0;
   playing = { last: null };
   by_id("play").textContent = "Pause";
   requestAnimationFrame(frame);
@@ -242,8 +255,8 @@ function frame(now) {
   if (!playing) return;
   const passed = playing.last === null ? 0 : (now - playing.last) / 1000;
   playing.last = now;
-  time = clipped(time + passed * run.end / RUN_TAKES_S * Number(by_id("speed").value));
-  if (time >= run.end) { stop(); return; }
+  time = clipped(time + passed * end_of_all() / RUN_TAKES_S * Number(by_id("speed").value));
+  if (time >= end_of_all()) { stop(); return; }
   show();
   requestAnimationFrame(frame);
 }
@@ -256,7 +269,7 @@ function stop() {
 
 function next_evaluation() {
   const times = run.columns.measure_time ?? [], place = after(times, run.ticks(time));
-  go(place < times.length ? times[place] * run.tick : run.end);
+  go(place < times.length ? times[place] * run.tick : end_of_all());
 }
 
 // --- input ----------------------------------------------------------------------------------------------------
@@ -268,18 +281,31 @@ const keys = {
   ArrowUp: () => select((actor + run.names.length - 1) % run.names.length),
   ArrowDown: () => select((actor + 1) % run.names.length),
   Home: () => go(0),
-  End: () => go(run.end),
+  End: () => go(end_of_all()),
+  "[": () => to_mark(-1),
+  "]": () => to_mark(1),
   "+": () => zoom(0.5),
   "-": () => zoom(2),
 };
 
 function step(sign, to_event) {
-  const next = to_event ? run.next_event(actor, time, sign < 0) : null;
-  go(to_event ? next ?? time : time + sign * span / 20);
+  go(to_event ? nearest(side => side.run.next_event(side.actor, time, sign < 0), sign) : time + sign * span / 20);
+}
+
+// Go to the next or previous arrival or departure.
+function to_mark(sign) {
+  go(nearest(side => side.run.next_mark(time, sign < 0), sign));
+}
+
+// The nearest of the times that a function finds for the sides; null for none.
+function nearest(of, sign) {
+  const found = sides.filter(side => side.actor !== null).map(of).filter(at => at !== null);
+  if (!found.length) return time;
+  return sign < 0 ? Math.max(...found) : Math.min(...found);
 }
 
 function zoom(factor) {
-  span = Math.min(run.end, Math.max(run.tick * 50, span * factor));
+  span = Math.min(end_of_all(), Math.max(run.tick * 50, span * factor));
   show();
 }
 
@@ -291,14 +317,17 @@ function listen() {
     const given = event.target.value, found = run.number.get(given) ?? run.number.get(`client-${given}`);
     if (found !== undefined) select(found); else event.target.value = run.names[actor];
   });
-  by_id("find").addEventListener("input", () => tables.everyone(by_id("everyone")));
-  for (const [id, act] of [["back", () => step(-1, true)], ["on", () => step(1, true)], ["wider", () => zoom(2)], ["closer", () => zoom(0.5)]])
-    by_id(id).addEventListener("click", act);
-  for (const table of document.querySelectorAll("details.table")) table.addEventListener("toggle", () => table.open && tables[table.id](table));
-  const drag = event => { if (event.buttons) go(time_at(by_id("curve"), run, event.clientX)); };
+  const buttons = { back: () => step(-1, true), on: () => step(1, true), "last-move": () => to_mark(-1), "next-move": () => to_mark(1), differ: to_difference };
+  for (const [id, act] of Object.entries(buttons)) by_id(id)?.addEventListener("click", act);
+  for (const side of sides) on(side, () => listen_to(side));
+  const drag = event => {
+    const at = time_at(by_id("curve"), end_of_all(), event.clientX);
+    if (event.buttons) go(at);
+    by_id("values").textContent = values_words(sides, at);
+  };
   by_id("curve").addEventListener("pointerdown", drag);
   by_id("curve").addEventListener("pointermove", drag);
-  by_id("graph").addEventListener("click", event => choose(event));
+  by_id("curve").addEventListener("pointerleave", () => { by_id("values").textContent = ""; });
   document.addEventListener("keydown", event => {
     const on = what => event.target.matches(what);
     if (on("input[type=search], input[list], select") || (on("summary, button") && event.key === " ")) return;
@@ -312,11 +341,34 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours.clear(); show(); });
 }
 
-function choose(event) {  // the actor that is drawn next to the mouse
+function listen_to(side) {
+  const act_on = act => event => on(side, () => act(event));
+  by_id("find").addEventListener("input", act_on(() => tables.everyone(by_id("everyone"))));
+  by_id("wider").addEventListener("click", () => zoom(2));
+  by_id("closer").addEventListener("click", () => zoom(0.5));
+  by_id("graph").addEventListener("click", event => select_name(on(side, () => choose(event))));
+  by_id("weights").addEventListener("pointermove", act_on(event => {
+    const said = weight_words(run, run.graph_at(time), cell_at(by_id("weights"), run, event));
+    if (said) by_id("matrix-said").textContent = said;
+  }));
+  by_id("weights").addEventListener("click", event => select_name(on(side, () => run.names[cell_at(by_id("weights"), run, event)?.[0]])));
+  by_id("weights").addEventListener("pointerleave", act_on(() => tables.matrix()));
+  for (const table of by_id("side").querySelectorAll("details.table"))
+    table.addEventListener("toggle", act_on(() => { if (table.open && actor !== null) tables[table.dataset.table](table); }));
+}
+
+function to_difference() {
+  const { difference } = run.pair;
+  if (!difference) return;
+  select_name(difference.actor);
+  go(difference.time);
+}
+
+function choose(event) {  // the name of the actor that is drawn next to the mouse
   const canvas = by_id("graph"), box = canvas.getBoundingClientRect(), points = places_of(canvas, run);
   const far = ([x, y]) => Math.hypot(x - (event.clientX - box.left), y - (event.clientY - box.top));
   const nearest = points.reduce((best, point, each) => (far(point) < far(points[best]) ? each : best), 0);
-  if (far(points[nearest]) < radius_of(canvas, run) + 10) select(nearest);
+  return far(points[nearest]) < radius_of(canvas, run) + 10 ? run.names[nearest] : null;
 }
 
 const ready = start();

@@ -200,6 +200,11 @@ class Run {
     return known.length ? (back ? Math.max(...known) : Math.min(...known)) * this.tick : null;
   }
 
+  next_mark(time, back) {  // the time of the next arrival or departure; null without any
+    const times = this.marks.map(([at]) => at).filter(at => (back ? at < time - this.tick : at > time + this.tick));
+    return times.length ? (back ? Math.max(...times) : Math.min(...times)) : null;
+  }
+
   // Shares of all clients in a model: {shares, time, since}, or null.
   made_of(client, time) {
     if (!this.sources) return null;

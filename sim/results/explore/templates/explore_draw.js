@@ -46,34 +46,43 @@ function state_colour(state) { return colour(["waiting", "training", "down", "ha
 
 const CURVE_LEFT = 44, CURVE_RIGHT = 10;  // px; the slider has the same margins
 
-function time_at(canvas, run, x) {
+function time_at(canvas, end, x) {
   const box = canvas.getBoundingClientRect(), width = box.width - CURVE_LEFT - CURVE_RIGHT;
-  return Math.min(Math.max((x - box.left - CURVE_LEFT) / width, 0), 1) * run.end;
+  return Math.min(Math.max((x - box.left - CURVE_LEFT) / width, 0), 1) * end;
 }
 
-function draw_curve(canvas, run, actor, time) {
-  const { pen, width, height } = fresh(canvas), bottom = height - 18, top = 8;
-  const x = at => CURVE_LEFT + (width - CURVE_LEFT - CURVE_RIGHT) * (run.end ? at / run.end : 0);
+function draw_curve(canvas, sides, time) {
+  const { pen, width, height } = fresh(canvas), bottom = height - 18, top = 8, [{ run }] = sides;
+  const last = Math.max(...sides.map(side => side.run.end));
+  const x = at => CURVE_LEFT + (width - CURVE_LEFT - CURVE_RIGHT) * (last ? at / last : 0);
   pen.fillStyle = colour("warning");
-  for (const [start, end] of run.cuts) pen.fillRect(x(start), top, Math.max(1, x(Math.min(end, run.end)) - x(start)), bottom - top);
+  for (const [start, end] of sides.flatMap(side => side.run.cuts)) pen.fillRect(x(start), top, Math.max(1, x(Math.min(end, last)) - x(start)), bottom - top);
   if (run.has_messages && (run.messages.from > 0 || run.messages.to < run.end)) {
     pen.fillStyle = colour("band");
     pen.fillRect(x(run.messages.from), bottom - 4, x(run.messages.to) - x(run.messages.from), 4);
   }
   line(pen, [[CURVE_LEFT, bottom], [width - CURVE_RIGHT, bottom]], colour("edge"));
-  ticks(pen, run, x, bottom, width);
+  ticks(pen, last, x, bottom, width);
   if (run.measure) {
-    let [least, most] = run.range;
-    if (run.measure.is_share) most = Math.max(...run.columns.mean, ...series(run, actor).map(point => point[1]), 0.01);
+    const shown = sides.filter(side => side.run.measure?.name === run.measure.name), ranges = shown.map(side => side.run.range);
+    const least = Math.min(...ranges.map(range => range[0]));
+    let most = Math.max(...ranges.map(range => range[1]));
+    if (run.measure.is_share) most = Math.max(0.01, ...shown.flatMap(side => [...means(side.run), ...series(side.run, side.actor)]).map(point => point[1]));
     const y = value => bottom - (bottom - top) * (most > least ? (value - least) / (most - least) : 0.5);
-    label(pen, measured(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
-    label(pen, measured(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
-    const mean = [...run.columns.mean].map((value, row) => [run.columns.measure_time[row] * run.tick, value]);
-    line(pen, mean.filter(([, value]) => Number.isFinite(value)).map(([at, value]) => [x(at), y(value)]), colour("faint"), 1.5);
-    line(pen, series(run, actor).map(([at, value]) => [x(at), y(value)]), colour("blue"), 2);
+    label(pen, axis_words(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
+    label(pen, axis_words(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
+    const place = ([at, value]) => [x(at), y(value)];
+    shown.toReversed().forEach(side => {
+      const second = side !== sides[0];
+      pen.setLineDash(second ? [5, 4] : []);
+      line(pen, means(side.run).map(place), colour("faint"), 1.5);
+      pen.setLineDash([]);
+      line(pen, series(side.run, side.actor).map(place), colour(second ? "purple" : "blue"), 2);
+    });
   }
-  for (const [at, client, event] of run.marks) {
-    const comes = ["join", "rejoin", "restarted"].includes(event), size = client === actor ? 6 : 4;
+  const marks = new Map(sides.flatMap(side => side.run.marks.map(mark => [[mark[0], side.run.names[mark[1]], mark[2]].join(), [mark, side]])));
+  for (const [[at, client, event], side] of marks.values()) {
+    const comes = ["join", "rejoin", "restarted"].includes(event), size = client === side.actor ? 6 : 4;
     pen.fillStyle = colour(comes ? "green" : "orange");
     pen.beginPath();
     pen.moveTo(x(at) - size, comes ? bottom : bottom - 2 * size);
@@ -81,11 +90,24 @@ function draw_curve(canvas, run, actor, time) {
     pen.lineTo(x(at), comes ? bottom - 2 * size : bottom);
     pen.fill();
   }
+  if (run.pair?.difference) {
+    const at = x(run.pair.difference.time), left = at > width / 2;
+    pen.setLineDash([4, 3]);
+    line(pen, [[at, top - 4], [at, bottom]], colour("red"), 1.5);
+    pen.setLineDash([]);
+    label(pen, "first difference", at + (left ? -5 : 5), top + 8, colour("red"), left ? "right" : "left");
+  }
   line(pen, [[x(time), top - 4], [x(time), bottom + 4]], colour("ink"), 1.5);
 }
 
+function means(run) {
+  if (!run.measure) return [];
+  const { mean, measure_time } = run.columns;
+  return Array.from(mean, (value, row) => [measure_time[row] * run.tick, value]).filter(([, value]) => Number.isFinite(value));
+}
+
 function series(run, actor) {
-  if (!run.measure || !run.is_client(actor)) return [];
+  if (!run.measure || actor === null || !run.is_client(actor)) return [];
   const { measure_time, measure } = run.columns, found = [];
   for (let row = 0; row < measure_time.length; row++) {
     const value = measure[row * run.clients + actor];
@@ -94,9 +116,9 @@ function series(run, actor) {
   return found;
 }
 
-function ticks(pen, run, x, y, width) {
+function ticks(pen, last, x, y, width) {
   for (let part = 0; part <= 4; part++) {
-    const at = run.end * part / 4, align = part === 0 ? "left" : part === 4 ? "right" : "center";
+    const at = last * part / 4, align = part === 0 ? "left" : part === 4 ? "right" : "center";
     if (width > 500 || part % 2 === 0) label(pen, age(at), x(at), y + 15, colour("faint"), align);
   }
 }
@@ -201,6 +223,42 @@ function draw_dots(pen, run, actor, time, points, radius) {
   }
 }
 
+// --- weights of all clients ---------------------------------------------------------------------------------------
+
+const MATRIX_LEFT = 56, MATRIX_TOP = 20;
+
+function draw_matrix(canvas, run, actor, place) {  // one row per client that gives weights
+  canvas.style.height = `${canvas.getBoundingClientRect().width - MATRIX_LEFT + MATRIX_TOP}px`;
+  const { pen, width } = fresh(canvas), cell = (width - MATRIX_LEFT) / run.clients, [from, to, weight] = run.weights(place);
+  const most = weight.reduce((a, b) => Math.max(a, b), 0) || 1, size = Math.max(1, cell > 6 ? cell - 1 : cell);
+  pen.fillStyle = colour("panel");
+  pen.fillRect(MATRIX_LEFT, MATRIX_TOP, width - MATRIX_LEFT, width - MATRIX_LEFT);
+  pen.fillStyle = colour("full-weight");
+  for (let each = 0; each < from.length; each++) {
+    if (!(weight[each] > 0)) continue;
+    pen.globalAlpha = 0.06 + 0.94 * weight[each] / most;
+    pen.fillRect(MATRIX_LEFT + to[each] * cell, MATRIX_TOP + from[each] * cell, size, size);
+  }
+  pen.globalAlpha = 1;
+  for (let client = 0; client < run.clients; client++) {
+    if (cell < 11 && client !== actor) continue;
+    const name = run.names[client].replace(/^client-/, "").slice(0, 7), style = colour(client === actor ? "ink" : "faint"), middle = (client + 0.5) * cell;
+    label(pen, name, MATRIX_LEFT - 6, MATRIX_TOP + middle + 4, style, "right");
+    if (cell >= 22 || client === actor) label(pen, name, MATRIX_LEFT + middle, MATRIX_TOP - 6, style, "center");
+  }
+  if (run.is_client(actor)) {
+    pen.strokeStyle = colour("blue");
+    pen.lineWidth = 1.5;
+    pen.strokeRect(MATRIX_LEFT, MATRIX_TOP + actor * cell, width - MATRIX_LEFT, size);
+  }
+}
+
+function cell_at(canvas, run, event) {  // [from, to] of the cell that the mouse points at, or null
+  const box = canvas.getBoundingClientRect(), cell = (box.width - MATRIX_LEFT) / run.clients;
+  const to = Math.floor((event.clientX - box.left - MATRIX_LEFT) / cell), from = Math.floor((event.clientY - box.top - MATRIX_TOP) / cell);
+  return [from, to].every(each => each >= 0 && each < run.clients) ? [from, to] : null;
+}
+
 // --- one client -----------------------------------------------------------------------------------------------
 
 function draw_rows(canvas, run, client, peers, time) {  // weights given to peers, over time
@@ -221,7 +279,7 @@ function draw_rows(canvas, run, client, peers, time) {  // weights given to peer
     pen.globalAlpha = 1;
   });
   line(pen, [[x(time), 0], [x(time), height - 18]], colour("orange"), 1.5);
-  ticks(pen, run, x, height - 19, 0);
+  ticks(pen, run.end, x, height - 19, 0);
 }
 
 function draw_made_of(canvas, run, client, time) {  // shares of recent training over the evaluations, stacked
@@ -229,10 +287,12 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
   const x = at => left + (width - left - 8) * (run.end ? at / run.end : 0), y = share => bottom - (bottom - 4) * share;
   label(pen, "100%", left - 6, 12, colour("faint"), "right");
   label(pen, "0%", left - 6, bottom, colour("faint"), "right");
-  const { times } = run.sources;
+  const { times, recent } = run.sources;
+  let drawn = 0;
   times.forEach((at, place) => {
     const made = run.made_of(client, at);
     if (!made || made.time !== at) return;
+    drawn++;
     const start = at, end = place + 1 < times.length ? times[place + 1] : run.end;
     let sum = 0;
     run.groups(client, made.shares).forEach((share, group) => {
@@ -241,8 +301,9 @@ function draw_made_of(canvas, run, client, time) {  // shares of recent training
       sum += share;
     });
   });
+  if (!drawn) label(pen, `No training of the last ${age(recent)} before an evaluation.`, left + 8, height / 2, colour("faint"));
   line(pen, [[x(time), 0], [x(time), bottom]], colour("ink"), 1.5);
-  ticks(pen, run, x, bottom, 0);
+  ticks(pen, run.end, x, bottom, 0);
 }
 
 // --- lanes ----------------------------------------------------------------------------------------------------

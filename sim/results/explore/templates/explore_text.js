@@ -31,6 +31,8 @@ function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${c
 
 function measured(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(4))); }
 
+function axis_words(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(2))); }
+
 function difference(run, value) {
   const sign = value < 0 ? "\u2212" : "+", size = Math.abs(value);
   return sign + (run.measure.is_share ? `${(100 * size).toFixed(1)} points` : Number(size.toPrecision(3)));
@@ -62,6 +64,22 @@ function chain_words(run, actor, time) {
 // The state in one word for tables.
 function state_word(run, actor, time) {
   return run.is_client(actor) ? run.states[run.stretch(actor, time).state] : "server";
+}
+
+// What the recorded messages tell about a client's mailbox. They do not tell when a message is handled.
+function mailbox_words(run, client, time) {
+  const { since } = run.stretch(client, time), { got, ended } = run.of(client);
+  const end = after(ended, run.ticks(time)), count = end - after(ended, run.ticks(since) - 1);
+  const last = end ? run.message(got[end - 1]) : null;
+  const said = [count ? `${counted(count, "message")} arrived since ${clock(since)}` : `no message arrived since ${clock(since)}`];
+  if (last) said.push(`the last one, ${last.type} from ${run.names[last.from]}, ${age(time - last.end)} ago`);
+  return `${said.join("; ")}. It is not recorded which ones are unread: coterie explain lists them.`;
+}
+
+function weight_words(run, place, cell) {  // of one cell of the matrix of weights
+  if (!cell || place < 0) return "";
+  const [from, to] = cell, given = run.row(from, place).get(to), at = clock(run.columns.weight_time[place] * run.tick);
+  return `${run.names[from]} gives ${run.names[to]} ${given === undefined ? "no weight" : Number(given.toPrecision(3))} at ${at}.`;
 }
 
 function result(run, client, time) {  // {text, time, rank, of} or null
@@ -117,4 +135,21 @@ function happenings(run, from, to) {  // sentences about arrivals, departures an
   for (const [start, end] of run.cuts)
     if (start <= to && end >= from) said.push(`${clock(start)} to ${clock(end)}: the network is cut`);
   return said;
+}
+
+// Values of the curve at a time, which the mouse points at: those of the last evaluation.
+function values_words(sides, time) {
+  return sides.map(({ run, actor }, place) => {
+    const known = means(run).filter(([at]) => at <= time + run.tick / 2).at(-1);
+    if (!known) return "";
+    const own = actor !== null && run.is_client(actor) ? run.value("measure", actor, time) : null;
+    const words = `mean ${measured(run, known[1])}` + (own ? `, ${run.names[actor]} ${measured(run, own.value)}` : "");
+    return `${place ? "second run" : `${clock(time)}, evaluated at ${clock(known[0])}`}: ${words}`;
+  }).filter(words => words).join("; ");
+}
+
+function difference_words(run) {
+  const { difference, runs } = run.pair;
+  if (!difference) return `All events of ${runs[0]} and ${runs[1]} are equal.`;
+  return `The runs are equal until ${clock(difference.time)}. The next event of ${runs[0]}: ${difference.events[0]}. The next event of ${runs[1]}: ${difference.events[1]}.`;
 }
