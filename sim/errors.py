@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+FAILURES = (Exception, SystemExit)
+"""Exceptions that count as failures of user code; its sys.exit() does not end a run."""
+
 
 class UserError(Exception):
     """Invalid input: the command prints the message without a traceback, and exits with 2.

@@ -8,8 +8,8 @@ from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
 from sim.core.lives import ClientLife
+from sim.errors import FAILURES
 from sim.learning.engine import Scalar
-from sim.plugins.section import FAILURES
 
 T = TypeVar("T")
 

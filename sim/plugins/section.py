@@ -16,8 +16,6 @@ from sim.errors import UserError
 from sim.plugins.loader import Plugin
 from sim.plugins.process_settings import settings_kept
 
-FAILURES = (Exception, SystemExit)
-"""Exceptions that count as failures of user code; its sys.exit() does not end a run."""
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
 """Regular expression for names of user code in a scenario, such as "my.py:Net"."""
 

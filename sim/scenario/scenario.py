@@ -45,8 +45,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
-from sim.scenario.sections.training import Training
-from sim.scenario.sections.training_override import own_settings
+from sim.scenario.sections.training import Training, own_settings
 from sim.scenario.sections.tuned import Tuned
 from sim.scenario.shorter import fit_to_duration
 from sim.world.churn.processes import ChurnProcess

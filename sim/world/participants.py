@@ -58,3 +58,11 @@ class Participants:
             tuple([name for name, label in zip(self.clients, self.clusters, strict=True) if label == cluster])
             for cluster in sorted(set(self.clusters))
         )
+
+    def in_cluster(self, cluster: int, key: str) -> tuple[int, ...]:
+        """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
+        if self.clusters is None:
+            raise UserError(f"{key} = {cluster}: the data set has no clusters; use clients instead")
+        if cluster not in self.clusters:
+            raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(self.clusters)}")
+        return tuple([client for client, label in enumerate(self.clusters) if label == cluster])

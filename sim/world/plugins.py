@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from sim.errors import FAILURES
 from sim.kernel.random import stream
-from sim.plugins.section import FAILURES, USERS_CODE, PluginSection, in_short
+from sim.plugins.section import USERS_CODE, PluginSection, in_short
 from sim.world.participants import Participants
 
 ActorId = int | str

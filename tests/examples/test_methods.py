@@ -78,6 +78,7 @@ KINDS = {
     "median": "Median",
     "median_rounds": "MedianRounds",
     "oort": "Oort",
+    "own_loop": "OwnLoop",
     "power_of_choice": "PowerOfChoice",
     "private_gossip": "PrivateGossip",
     "pull_gossip": "PullGossip",
@@ -185,6 +186,23 @@ def slope_of(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The gradient of the mean cross-entropy for the scores [B, K]."""
     shares = np.exp(scores - scores.max(1, keepdims=True))
     return (shares / shares.sum(1, keepdims=True) - np.eye(scores.shape[1])[y]) / len(y)
+
+
+def test_an_own_loop_trains_and_takes_the_time_of_its_steps() -> None:
+    """Five steps of 100 ms on all samples, before the first message of 20 ms arrives."""
+    short = ("devices.step_time=100 ms", "run.duration=510 ms", "run.evaluate_every=510 ms")
+    with ran(*world_of("own_loop"), "network.latency=20 ms", *short) as simulation:
+        x, y = (part.numpy() for part in own_data(simulation, 0))
+        x = x.reshape(len(y), -1).astype(float)
+        start = simulation.clients[0].compute.initial().numpy().astype(float)
+        weights, bias = start[:-10].reshape(10, -1), start[-10:]
+        for _ in range(5):
+            slope = slope_of(x @ weights.T + bias, y)
+            weights, bias = weights - 0.3 * slope.T @ x, bias - 0.3 * slope.sum(0)
+        actor = simulation.clients[0].actor
+        assert actor is not None
+        np.testing.assert_allclose(actor.params.numpy(), [*weights.ravel(), *bias], atol=2e-6)
+        assert {row[0] for row in messages(simulation)} == {0.5}
 
 
 @pytest.mark.parametrize("tau", [1.0, 3.0])

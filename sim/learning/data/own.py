@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.raw_arrays import as_array
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
-from sim.plugins.section import FAILURES, PluginSection, in_short
+from sim.plugins.section import PluginSection, in_short
 
 _FORM = (
     "(x, y), (x, y, clients), a torch Dataset of such samples, or a dict of these with the keys train, "

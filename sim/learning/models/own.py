@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.learning.models.model import ModelSection
 from sim.plugins.process_settings import settings_kept
-from sim.plugins.section import FAILURES, PluginSection
+from sim.plugins.section import PluginSection
 
 if TYPE_CHECKING:
     import torch

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.files.input_file import InputFile
 from sim.files.named_files import DataFile
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.plugins.section import FAILURES, PluginSection, in_short
+from sim.plugins.section import PluginSection, in_short
 
 PARTS = ("train", "test", "validation")
 _FORM = "a list of sample numbers for each client, or a table of lists: train, optionally test and validation"

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
-from sim.plugins.section import FAILURES
+from sim.errors import FAILURES
 from sim.results.evaluations import Evaluation
 
 EvaluationFunction = Callable[[Evaluation], object]

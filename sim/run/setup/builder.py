@@ -17,7 +17,7 @@ from sim.core.message_contents import has_non_finite
 from sim.core.process import simulating, spare
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
@@ -25,7 +25,7 @@ from sim.learning.engine import Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
-from sim.plugins.section import FAILURES, in_short
+from sim.plugins.section import in_short
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,

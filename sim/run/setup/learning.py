@@ -8,7 +8,7 @@ import torch
 
 from sim.core.client_data import data_on
 from sim.core.learning_settings import LearningSettings
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data.dataset import Dataset
@@ -17,7 +17,7 @@ from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.metrics import unfit
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
-from sim.plugins.section import FAILURES, in_short
+from sim.plugins.section import in_short
 from sim.run.setup.plan import LearningPlan
 from sim.run.setup.training import ClientTraining
 from sim.scenario.protocol_errors import require_scalar_loss
@@ -60,8 +60,8 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
     if isinstance(scenario.model, OwnModel):
         [mine] = kinds.values()
         scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
-    _try_single_samples(scenario, plan, (*settings, *[of_servers] * len(plan.servers)))
     _require_fitting_metrics(scenario, plan)
+    _try_single_samples(scenario, plan, (*settings, *[of_servers] * len(plan.servers)))
     outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
     data = data_on(device, dataset, own.train, own.validation, own.test, own.label_maps, outputs)
     return Learning(plan, data, settings, of_servers)

@@ -8,6 +8,7 @@ from sim.errors import UserError
 from sim.files import machine
 from sim.learning.engine.graph.batches import Sampling, samples_of_batch
 from sim.learning.models.size import Sized
+from sim.run.setup.training import ClientTraining
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
 
@@ -32,6 +33,20 @@ class Workload:
     def batch_of(self, samples: int) -> int:
         """Return the samples in a batch of a client with this many samples."""
         return samples_of_batch(self.sampling, self.batch_size, samples)
+
+
+def workloads(
+    models: Sequence[Sized], trainings: Sequence[ClientTraining], views: int
+) -> tuple[Workload, ...]:
+    """Return the work of each client; equal ones share an object."""
+    made: dict[tuple[str, int], Workload] = {}
+    work = []
+    for model, own in zip(models, trainings, strict=True):
+        key, how = (model.key, id(own)), own.training
+        if key not in made:
+            made[key] = Workload(model, own.optimizer.slots, how.batch_size, how.sampling, views)
+        work.append(made[key])
+    return tuple(work)
 
 
 @dataclass(frozen=True)

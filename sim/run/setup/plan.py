@@ -6,7 +6,7 @@ memory, impossible topologies and others. It imports torch only if models are cr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from sim.run.setup.memory import (
     require_room,
     require_room_on_device,
     steps_allowed,
+    workloads,
 )
 from sim.run.setup.models import models_of_clients
 from sim.run.setup.owners import Owned, owned
@@ -163,7 +164,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     partition, validation = scenario.data.share_out(dataset, count, seed)
     clients = [client_name(index) for index in range(count)]
     trainings = training_of_each(scenario, Participants(seed, clients, (), partition.clusters))
-    work = _work(models, trainings, 1 if objective is None else objective.views)
+    work = workloads(models, trainings, 1 if objective is None else objective.views)
     require_room(scenario, work, room)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: leaves a client without a training sample")
@@ -173,18 +174,6 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
         plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     return LearningPlan(dataset, objective, trainings, work, names, partition.clusters, plans, own)
-
-
-def _work(models: Sequence[Sized], trainings: Sequence[ClientTraining], views: int) -> tuple[Workload, ...]:
-    """Return the work of each client; equal ones share an object."""
-    made: dict[tuple[str, int], Workload] = {}
-    work = []
-    for model, own in zip(models, trainings, strict=True):
-        key, how = (model.key, id(own)), own.training
-        if key not in made:
-            made[key] = Workload(model, own.optimizer.slots, how.batch_size, how.sampling, views)
-        work.append(made[key])
-    return tuple(work)
 
 
 def _require_classes(scenario: Scenario, dataset: Dataset) -> None:

@@ -10,9 +10,7 @@ from sim.kernel.random import key
 from sim.learning.engine.optimizers import Optimizer
 from sim.scenario.refusals import line_of
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.churn import in_cluster
-from sim.scenario.sections.training import Training
-from sim.scenario.sections.training_override import TrainingOverride, own_settings
+from sim.scenario.sections.training import Training, TrainingOverride, own_settings
 from sim.world.participants import Participants
 
 
@@ -57,7 +55,7 @@ def _selected(number: int, entry: TrainingOverride, participants: Participants) 
         return entry.clients
     where = f"training.override.{number}"
     if entry.cluster is not None:
-        return in_cluster(participants, entry.cluster, f"{where}.cluster")
+        return participants.in_cluster(entry.cluster, f"{where}.cluster")
     assert entry.share is not None
     count = len(participants.clients)
     # Sort by a hash per client, so that each client's draw hardly depends on the other clients.

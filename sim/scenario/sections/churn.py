@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -117,8 +117,17 @@ def churn_schedule(
         for client in pool
     }
     turned_away = sum(found.turned_away for found in deals)
-    staying = _prevented(changes, events)
-    return ChurnSchedule(events, absent, turned_away, returns, staying, tuple(notices))
+    staying: set[tuple[int, float]] = set()
+    for number, change in enumerate(changes):
+        if change.churn is not None:
+            prevented = kept_up(events, change.at, change.churn.stay, change.churn.clients)
+            if not prevented:
+                raise UserError(
+                    f"change.{number}.churn: none of its clients leaves or crashes between {change.at:g} s "
+                    f"and {change.at + change.churn.stay:g} s"
+                )
+            staying |= prevented
+    return ChurnSchedule(events, absent, turned_away, returns, frozenset(staying), tuple(notices))
 
 
 def _idle(deals: Sequence[AssignedSessions]) -> Iterator[str]:
@@ -126,26 +135,6 @@ def _idle(deals: Sequence[AssignedSessions]) -> Iterator[str]:
     for number, found in enumerate(deals):
         if not found.events:
             yield f"churn_process.{number} causes no join or departure before the end of the run"
-
-
-def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
-    """Return (client, seconds) of departures that a change prevents, and of the returns after them.
-
-    Raises:
-        UserError: a change prevents no departure.
-    """
-    kept: set[tuple[int, float]] = set()
-    for number, change in enumerate(changes):
-        if change.churn is not None:
-            found = kept_up(events, change.at, change.churn.stay, change.churn.clients)
-            if not found:
-                until_s = change.at + change.churn.stay
-                raise UserError(
-                    f"change.{number}.churn: none of its clients leaves or crashes between {change.at:g} s "
-                    f"and {until_s:g} s"
-                )
-            kept |= found
-    return frozenset(kept)
 
 
 # --- single events ------------------------------------------------------------------------------------------
@@ -189,23 +178,15 @@ def _scheduled(
     return sorted(events, key=lambda event: event.time_s)
 
 
-def in_cluster(participants: Participants, cluster: int, key: str) -> tuple[int, ...]:
-    """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
-    clusters = participants.clusters
-    if clusters is None:
-        raise UserError(f"{key} = {cluster}: the data set has no clusters; use clients instead")
-    if cluster not in clusters:
-        raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(clusters)}")
-    return tuple([client for client, label in enumerate(clusters) if label == cluster])
-
-
 def _chosen(
     number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
     """Return the clients of an entry that names a share or a cluster, in ascending order."""
+    inside = frozenset[int]()
+    if entry.cluster is not None:
+        inside = frozenset(participants.in_cluster(entry.cluster, f"churn.{number}.cluster"))
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
-        inside = frozenset(in_cluster(participants, entry.cluster, f"churn.{number}.cluster"))
         chosen = [client for client in possible if client in inside]
     else:
         assert entry.share is not None

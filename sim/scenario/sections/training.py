@@ -1,16 +1,28 @@
-"""Local training steps, and augmentation of their images."""
+"""Local training steps, exceptions for some clients, and augmentation of images."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from actors.settings.base import SettingError, Settings, idle
-from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
+from actors.settings.base import SettingError, Settings, at_least_one, exactly_one, idle
+from actors.settings.quantities import (
+    ClientList,
+    Count,
+    CountOrZero,
+    PositiveWeight,
+    Share,
+    ShareAboveZero,
+    ShareBelowOne,
+    Weight,
+    Within,
+)
 from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import RULES, OptimizerKind
 from sim.learning.schedules import RateSchedule
-from sim.scenario.sections.training_override import BatchSize, TrainingOverride
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
 _Ratio = Annotated[PositiveFloat, Within(0.01, 100)]
@@ -40,12 +52,85 @@ class AugmentationSection(Settings):
     """Probability of a horizontal flip."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> "AugmentationSection":
+    def _ordered(self) -> AugmentationSection:
         for name in ("crop_scale", "crop_ratio", "blur_sigma"):
             low, high = getattr(self, name)
             if low > high:
                 raise SettingError(name, (low, high), "must list the smaller number first")
         return self
+
+
+BatchSize = Annotated[PositiveInt, Within(1, 1_000_000, "no data set has more samples")]
+
+_SELECTORS = ("clients", "share", "cluster")
+_OF_PROTOCOL = ("local_steps", "local_epochs")
+_OF_ENGINE = ("precision",)
+
+
+class TrainingOverride(Settings):
+    """Exceptions for the training of some clients. Omitted keys are as in `[training]`.
+
+    Select the clients by exactly one of `clients`, `share` and `cluster`. If several entries state a key for
+    a client, the last entry applies.
+    """
+
+    clients: ClientList | None = None
+    """The clients."""
+    share: ShareAboveZero | None = None
+    """Share of the clients, drawn at random, instead of `clients`."""
+    cluster: CountOrZero | None = None
+    """True cluster, instead of `clients`: all clients in it."""
+    optimizer: OptimizerKind | None = None
+    """Optimizer of these clients. Settings that it does not use, such as `momentum`, get their defaults."""
+    learning_rate: PositiveWeight | None = None
+    """Step size of these clients. A `[[change]]` of the step size does not affect them."""
+    schedule: RateSchedule | None = None
+    """Schedule of the step size of these clients."""
+    clip_norm: PositiveWeight | None = None
+    """Maximum Euclidean norm of the gradient."""
+    momentum: ShareBelowOne | None = None
+    """Momentum of sgd."""
+    dampening: ShareBelowOne | None = None
+    """Dampening of sgd's momentum."""
+    nesterov: bool | None = None
+    """True for Nesterov's momentum."""
+    weight_decay: Weight | None = None
+    """Weight decay."""
+    betas: tuple[ShareBelowOne, ShareBelowOne] | None = None
+    """Decay rates of the two moments of adam and adamw."""
+    epsilon: PositiveWeight | None = None
+    """Constant that adam and adamw add to the denominator."""
+    batch_size: BatchSize | None = None
+    """Samples per step. A step of a larger batch takes longer on a device with a `speed`."""
+    local_steps: Count | None = None
+    """Training steps of these clients in an iteration or a round. They replace those of `[protocol]`, also
+    after a `[[change]]`. Only for protocols with this setting."""
+    local_epochs: Count | None = None
+    """Passes over the client's samples in an iteration or a round, instead of `local_steps`."""
+    precision: Literal["float32", "bfloat16"] | None = None
+    """Precision of products in the computations of these clients, instead of `engine.precision`. Evaluations
+    have the precision of the engine. Virtual times do not depend on the precision."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainingOverride:
+        exactly_one(self, *_SELECTORS)
+        at_least_one(self, *[key for key in type(self).model_fields if key not in _SELECTORS])
+        if self.local_steps is not None and self.local_epochs is not None:
+            raise SettingError("local_epochs", self.local_epochs, "set either local_steps or local_epochs")
+        return self
+
+    @cached_property
+    def _stated(self) -> dict[str, Any]:
+        return {key: value for key, value in self if value is not None and key not in _SELECTORS}
+
+    def of_training(self) -> dict[str, Any]:
+        """Return the stated keys of `[training]`."""
+        beside = _OF_PROTOCOL + _OF_ENGINE
+        return {key: value for key, value in self._stated.items() if key not in beside}
+
+    def of_protocol(self) -> dict[str, Any]:
+        """Return the stated keys of `[protocol]`."""
+        return {key: value for key, value in self._stated.items() if key in _OF_PROTOCOL}
 
 
 class Training(Settings):
@@ -86,13 +171,13 @@ class Training(Settings):
     """Exceptions for the training of some clients."""
 
     @model_validator(mode="after")
-    def _fits_optimizer(self) -> "Training":
+    def _fits_optimizer(self) -> Training:
         self._require_fitting_optimizer()
         for number, entry in enumerate(self.override):
             self.with_overrides({number: entry})
         return self
 
-    def with_overrides(self, entries: Mapping[int, TrainingOverride]) -> "Training":
+    def with_overrides(self, entries: Mapping[int, TrainingOverride]) -> Training:
         """Return the training of clients with these overrides, by their numbers. Raises SettingError."""
         training = self
         for number, entry in entries.items():
@@ -122,3 +207,32 @@ class Training(Settings):
         if self.dampening and (self.nesterov or not self.momentum):
             problem = "needs momentum > 0, and must be 0 for nesterov = true"
             raise SettingError("dampening", self.dampening, problem)
+
+
+def own_settings(settings: Settings, entries: Mapping[int, TrainingOverride]) -> dict[str, Any]:
+    """Return the settings of a protocol that these overrides replace. Raises SettingError.
+
+    A stated number of steps or epochs replaces both settings: the other has its default.
+    """
+    own: dict[str, Any] = {}
+    for number, entry in entries.items():
+        for key, value in entry.of_protocol().items():
+            full = f"training.override.{number}.{key}"
+            _require_setting(settings, full, key, value)
+            others = {each: field for each, field in type(settings).model_fields.items() if each != key}
+            own = {each: others[each].default for each in _OF_PROTOCOL if each in others} | {key: value}
+            stated = settings.model_dump(mode="json", by_alias=True) | own
+            try:
+                type(settings).model_validate(stated)
+            except ValidationError as error:
+                problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+                raise SettingError(full, value, problem) from None
+    return own
+
+
+def _require_setting(settings: Settings, full: str, key: str, value: int) -> None:
+    fields = type(settings).model_fields
+    if key not in fields:
+        known = next((each for each in _OF_PROTOCOL if each in fields), None)
+        instead = f"use '{known}'" if known else "the method determines its steps itself; remove the key"
+        raise SettingError(full, value, f"the protocol has no setting '{key}': {instead}")
