@@ -11,6 +11,7 @@ from protocols.shared.server_rounds import RoundSettings
 from sim.cli.console import between
 from sim.core.rules import ClientBudget
 from sim.results import text
+from sim.run.local_work import IterationWork, seconds, too_short
 from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
@@ -38,12 +39,17 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
     """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
+    lines = too_short(scenario.protocol.settings, _trainings(plan), scenario.run.duration)
     if not scenario.plugins:
-        return list(plan.notices)
+        return [*plan.notices, *lines]
     from sim.run.code_warnings import users_files
     from sim.run.wall_clock import wall_clock
 
-    return [*plan.notices, *wall_clock(users_files(scenario))]
+    return [*plan.notices, *lines, *wall_clock(users_files(scenario))]
+
+
+def _trainings(plan: RunPlan) -> list[IterationWork]:
+    return [IterationWork(client.steps_per_epoch, client.step_s, client.steps) for client in plan.clients]
 
 
 def _clients(plan: RunPlan) -> str:
@@ -149,11 +155,8 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
-    train_s = [
-        (settings.local_steps or settings.local_epochs * client.steps_per_epoch) * client.step_s
-        for client in plan.clients
-    ]
-    late = [seconds for seconds in train_s if seconds > settings.patience]
+    train_s = seconds(settings, _trainings(plan))
+    late = [took_s for took_s in train_s if took_s > settings.patience]
     if not late:
         return ""
     return (

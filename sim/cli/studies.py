@@ -232,6 +232,8 @@ def _print(comparison: Comparison) -> None:
         print_table([*each.axes, *each.heads], each.rows, len(each.axes))
     for note in filter(None, [each.note for each in tables]):
         typer.echo(note)
+    for footnote in comparison.footnotes.lines:
+        typer.echo(str(footnote))
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
@@ -267,6 +269,7 @@ def runs(
 ) -> None:
     """List the runs in a folder."""
     with exit_on_errors():
+        from sim.studies.footnotes import Footnotes
         from sim.studies.listing import COLUMNS, chosen, runs_in
 
         if folder is not None and out is not None and folder != out:
@@ -275,10 +278,14 @@ def runs(
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in rows)
+        plain = [row | {"warnings": "; ".join(row["warnings"])} for row in rows]
+        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in plain)
         return
-    cells = [[_cell(row, column) for column in COLUMNS] for row in rows]
-    print_table(list(COLUMNS), cells, len(COLUMNS))
+    footnotes = Footnotes({row["directory"]: [row["warnings"]] for row in rows})
+    marked = [row | {"warnings": footnotes.marks(row["directory"])} for row in rows]
+    print_table(list(COLUMNS), [[_cell(row, column) for column in COLUMNS] for row in marked], len(COLUMNS))
+    for each in footnotes.lines:
+        typer.echo(f"{each.mark} {each.text}")
 
 
 def _fork(directory: Path) -> str | None:

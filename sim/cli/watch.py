@@ -22,7 +22,7 @@ from starlette.types import Scope
 from sim.errors import UserError
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.results.outcome import fork, headlines, judged, protocol
+from sim.results.outcome import cautions, fork, headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import EXPLORE, HIDDEN, REPORT, is_results, is_under_way
@@ -107,10 +107,14 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
         else:
             sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
             ended += _described(base, folder, _ended) if is_results(folder) else []
+    warned = {each["folder"] for each in ended if each.pop("warned", False)}
     cases: dict[str, str] = {}
     for sweep in sweeps:
         beside = Path(sweep["folder"]).parent
-        cases |= {str(beside / directory): case for directory, case in sweep.pop("cases").items()}
+        own = {str(beside / directory): case for directory, case in sweep.pop("cases").items()}
+        cases |= own
+        if count := len(own.keys() & warned):
+            sweep["bad"].append(f"{count:,} of {len(own):,} runs with warnings")
     for each in ended:
         each["facts"][:0] = filter(None, [cases.get(each["folder"])])
     ended.sort(key=lambda each: -each["changed"])
@@ -184,6 +188,7 @@ def _ended(folder: Path) -> dict[str, Any]:
         facts.insert(0, forked)
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
-    bad = ["interrupted"] if summary["interrupted"] else headlines(summary)
+    first, warned = ["interrupted"] if summary["interrupted"] else headlines(summary), cautions(summary)
+    bad = list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in [*first, *warned]))
     pages = [page for page in (REPORT, EXPLORE) if (folder / page).is_file()]
-    return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages}
+    return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages, "warned": bool(warned)}

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
 from sim.results.metrics import Series, time_to_target, value_at
+from sim.results.outcome import cautions
 from sim.studies.cells import axis_value
+from sim.studies.footnotes import Footnotes
 from sim.studies.index import Value
 from sim.studies.robust import Robust, robust
 from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
@@ -354,6 +356,12 @@ class Comparison:
                     f"{of_most:,.0f} ({most}); to give each client the same, use --set run.budget.{kind}=N"
                 )
         return found
+
+    @cached_property
+    def footnotes(self) -> Footnotes:
+        """Warnings of the runs, by the label of their group."""
+        runs = {group.label: [cautions(run.view.summary) for run in group.runs] for group in self.groups}
+        return Footnotes(runs)
 
     @property
     def any_tuned(self) -> bool:

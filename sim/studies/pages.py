@@ -38,6 +38,7 @@ def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: l
         title=comparison.study.name,
         question=comparison.study.question,
         warnings=comparison.warnings,
+        footnotes=comparison.footnotes.lines,
         tables=tables_to_show(comparison),
         pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in titles.items()],
         files=files,

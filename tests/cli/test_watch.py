@@ -177,7 +177,10 @@ def test_the_case_of_a_run_the_failures_and_the_comparison_of_a_sweep(tmp_path: 
     with locked(begun):
         found = state(tmp_path)
     (swept,), (ended,), (running,) = found["sweeps"], found["ended"], found["running"]
-    assert (swept["facts"], swept["bad"]) == (["1 done"], ["1 failed"])
+    assert (swept["facts"], swept["bad"]) == (
+        ["1 done"],
+        ["1 failed", "1 of 1 runs with warnings"],
+    )
     assert swept["pages"] == ["comparison/comparison.html"]
     assert ended["facts"][0] == "method = gossip, network.loss = 0.2"
     assert "a full disk" in " ".join(ended["bad"]) and "a full disk" not in " ".join(ended["facts"])
