@@ -6,6 +6,7 @@ import csv
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -204,6 +205,14 @@ def compare(
     clients: Annotated[
         Any, Option(help="Compare only these clients: 0-3,7.", parser=_clients, metavar="NUMBERS")
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        Option(
+            "--label",
+            metavar='KEY="WORDS"',
+            help="Label of an axis; you can repeat the option.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, Option(help="Output folder; by default a folder in the sweep's directory.")
     ] = None,
@@ -215,8 +224,10 @@ def compare(
         from sim.studies.index import INDEX
         from sim.studies.pages import write_comparison
         from sim.studies.study import load_study
+        from sim.studies.words import stated_labels
 
         study = load_study(paths, clients)
+        study = replace(study, labels={**study.labels, **stated_labels(labels or (), [*study.axes])})
         comparison = Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target)
         default = paths[0] / "comparison" if (paths[0] / INDEX).is_file() else Path("comparison")
         page = write_comparison(comparison, out or default)

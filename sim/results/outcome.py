@@ -107,7 +107,8 @@ def fork(known: Mapping[str, Any]) -> str | None:
     found = known.get("fork")
     if not isinstance(found, Mapping) or not isinstance(found.get("at"), int | float):
         return None
-    return one_line(f"fork of {found.get('of')} at {text.duration(found['at'])}", 300)
+    at = text.duration(found["at"]).replace("\N{NO-BREAK SPACE}", " ")  # one_line() shows it as an escape
+    return one_line(f"fork of {found.get('of')} at {at}", 300)
 
 
 def moves(summary: Mapping[str, Any]) -> list[str]:

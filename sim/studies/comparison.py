@@ -251,6 +251,11 @@ class Comparison:
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property
+    def compared_axis(self) -> str | None:
+        """The axis of the baseline, or the first varied one; None without a varied axis."""
+        return self._baseline[0] if self._baseline is not None else next(iter(self.varied), None)
+
+    @property
     def baseline_text(self) -> str:
         return "none" if self._baseline is None else " = ".join(self._baseline)
 

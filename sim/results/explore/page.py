@@ -1,13 +1,12 @@
 """explore.html: a self-contained page on which a run is walked through in time."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from sim.results.explore.columns import packed
 from sim.results.explore.data import Sources, content_of
+from sim.results.report.columns import inert, packed
 from sim.results.report.html import rendered_page
 from sim.results.store.output_dir import EXPLORE
 from sim.results.store.run_directory import RunDirectory
@@ -49,12 +48,6 @@ def page(
         notes=facts["notes"],
         no_sources=facts.get("no_sources", ""),
         sources_note=(facts["sources"] or {}).get("note", ""),
-        facts=_inert({"facts": facts, "columns": index}),
+        facts=inert({"facts": facts, "columns": index}),
         data=data,
     )
-
-
-def _inert(value: object) -> str:
-    """Return strict JSON that cannot end a script."""
-    found = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

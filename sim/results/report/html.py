@@ -35,6 +35,7 @@ def document(view: RunView, sections: Sequence[Section]) -> str:
 
 
 SCRIPT = "plotly.min.js"
+_PACKAGES = ("sim.results.report", "sim.results.explore", "sim.studies")  # each with a folder of templates
 _SHARED = f"""<script src="../{SCRIPT}" onerror="document.documentElement.className = 'lone'"></script>"""
 
 
@@ -60,7 +61,7 @@ def rendered_page(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    loader = ChoiceLoader([PackageLoader("sim.results.report"), PackageLoader("sim.results.explore")])
+    loader = ChoiceLoader([PackageLoader(each) for each in _PACKAGES])
     templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     known = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
     templates.globals |= known | {"outcome": outcome, "text": text}
