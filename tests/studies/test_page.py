@@ -50,9 +50,7 @@ def test_figures_equal_the_table(written: Path) -> None:
         [group] = [n for n, each in enumerate(facts["groups"]) if each["values"] == values]
         line = facts["lines"][names.index(row["metric"])][group]
         assert keys == ["method", "network.loss"]
-        assert (line["mean"], line["low"], line["high"]) == tuple(
-            [number(row[name]) for name in ("mean", "low", "high")]
-        )
+        assert all(line[name] == number(row[name]) for name in ("mean", "low", "high"))
         assert line["seeds"] == int(row["seeds"])
         assert (line["difference"] or [None])[0] == number(row["difference"])
     assert facts["files"]["table.csv"] == (written / "table.csv").read_text()
@@ -76,12 +74,10 @@ def test_each_run_has_its_curve_and_its_end(small: Small, written: Path) -> None
 def test_curves_of_many_runs_are_thinned_and_keep_their_ends(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_data, "POINTS_MAX", 3)
     monkeypatch.setattr(page_data, "_POINTS_TOTAL", 0)
-    monkeypatch.setattr(page_data, "max", lambda *_: 3, raising=False)
-    _, columns = facts_and_columns(
-        page(Comparison(load_study([small[1].directory]), metrics=["distance"]), tmp_path)
-    )
+    monkeypatch.setattr(page_data, "_POINTS_MIN", 3)
+    comparison = Comparison(load_study([small[1].directory]), metrics=["distance"])
+    _, columns = facts_and_columns(page(comparison, tmp_path))
     assert columns["count"].tolist() == [3] * 8
     assert columns["scale0"][:3].tolist() == [0.0, 2.0, 4.0]
 

@@ -2,7 +2,32 @@
 
 const CHECKS_MAX = 12;  // values of an axis with a checkbox each; more get a list
 
+// The page's address holds the choices, so that they outlast a reload.
+function save_choices() {
+  const { metric, scale, split, each } = state, chosen = [...study.chosen, study.chosen_seeds];
+  const words = [metric, scale, split, each ? 1 : 0, ...chosen.map((set, place) => hidden_of(place, set).join("."))];
+  try { history.replaceState(null, "", "#" + words.join("_")); } catch { /* a page without an address */ }
+}
+
+function hidden_of(place, set) {  // places of values that a filter excludes
+  const values = place < study.axes.length ? [...study.axes[place].values.keys()] : study.seeds;
+  return [...values.keys()].filter(each => !set.has(values[each]));
+}
+
+function load_choices() {
+  const words = location.hash.slice(1).split("_"), chosen = [...study.chosen, study.chosen_seeds];
+  if (words.length !== 4 + chosen.length || !words.slice(0, 4).every(word => /^-?\d+$/.test(word))) return;
+  const [metric, scale, split, each] = words.slice(0, 4).map(Number);
+  if (metric >= study.metrics.length || scale >= Math.max(1, study.scales.length) || split >= study.axes.length) return;
+  Object.assign(state, { metric, scale, split, each: each === 1 });
+  words.slice(4).forEach((word, place) => {
+    const values = place < study.axes.length ? [...study.axes[place].values.keys()] : study.seeds;
+    word.split(".").filter(Boolean).forEach(each => chosen[place].delete(values[Number(each)]));
+  });
+}
+
 function draw() {
+  save_choices();
   draw_curves();
   draw_ends();
   at("unzoom").hidden = !state.zoom;
@@ -13,7 +38,7 @@ function filter_of(words, values, chosen) {  // values: [[value, text]]; chosen:
   const change = (value, is_on) => { if (is_on) chosen.add(value); else chosen.delete(value); };
   const update = () => { state.zoom = null; draw(); };
   if (values.length > CHECKS_MAX) {
-    const list = element("select", values.map(([value, text]) => element("option", text, { value, selected: "" })), { multiple: "", size: 5 });
+    const list = element("select", values.map(([value, text]) => element("option", text, { value, ...(chosen.has(value) ? { selected: "" } : {}) })), { multiple: "", size: 5 });
     list.addEventListener("change", () => {
       values.forEach(([value], place) => change(value, list.options[place].selected));
       update();
@@ -21,7 +46,7 @@ function filter_of(words, values, chosen) {  // values: [[value, text]]; chosen:
     return element("fieldset", [element("legend", words), list]);
   }
   const boxes = values.map(([value, text]) => {
-    const box = element("input", [], { type: "checkbox", checked: "" });
+    const box = element("input", [], { type: "checkbox", ...(chosen.has(value) ? { checked: "" } : {}) });
     box.addEventListener("change", () => { change(value, box.checked); update(); });
     return element("label", [box, " ", text]);
   });
@@ -44,6 +69,7 @@ function set_up_choices() {
     if (name === "scale") state.zoom = null;
     draw();
   });
+  at("each").checked = state.each;
   at("each").addEventListener("change", event => { state.each = event.target.checked; draw(); });
   at("unzoom").addEventListener("click", () => { state.zoom = null; draw(); });
 }
@@ -103,6 +129,7 @@ async function start() {
   study = new Study(facts, await unpacked(columns, at("data").textContent));
   const compares_by = study.by !== null && study.by !== study.compared && study.axes[study.by].values.length <= CHECKS_MAX;
   state.split = compares_by && study.axes[study.by].values.length > 1 ? study.by : -1;
+  load_choices();
   set_up_filters();
   set_up_choices();
   set_up_pointer();
