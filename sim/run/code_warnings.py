@@ -54,7 +54,7 @@ def _unchanged(simulation: Simulation) -> list[str]:
         return lines
     waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
     if simulation.observer.models_changed is not False or (waits and 2 * in_vain >= waits) or not up:
-        return []  # another line reports rounds in vain
+        return []  # another line reports rounds without a message
     end_s, ended = metrics.newest()[0], metrics.last_growth_s("iterations")
     is_initial = f"by the end at {DURATION.format(end_s)}: every model is the initial model"
     if not waits and isinstance(settings, RoundSettings) and not up[0].context.alone:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.studies.comparison import Comparison, SeedGroup
+from sim.studies.comparison import Comparison
+from sim.studies.groups import SeedGroup
 from sim.studies.statistics import LEVEL, Contrast, contrast
 from sim.studies.study import WAITS, WORST, higher_is_better, is_share
 from sim.studies.tables import figure, name_of, unit_of
@@ -199,7 +200,8 @@ class Standing:
     def cautions(self) -> str:
         """A sentence about runs with warnings."""
         notes = self.comparison.footnotes
-        groups = [group.label for group in self.comparison.groups if notes.marks(group.label)]
+        names = [self.comparison.named(group) for group in self.comparison.groups]
+        groups = [name for name in names if notes.marks(name)]
         if not groups:
             return ""
         more = f" and of {len(groups) - 3:,} other groups" if len(groups) > 3 else ""

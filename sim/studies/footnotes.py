@@ -1,4 +1,4 @@
-"""Warnings of runs as numbered footnotes below tables: each once, with the runs that it concerns."""
+"""Warnings of runs as numbered footnotes of tables, with the number of runs that have each warning."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,8 @@ from sim.results import outcome
 from sim.results.report.columns import PageColumn, real
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.studies.answer import answer
-from sim.studies.comparison import Comparison, Line, SeedGroup
+from sim.studies.comparison import Comparison
+from sim.studies.groups import Line, SeedGroup
 from sim.studies.statistics import LEVEL
 from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, bounds_of, higher_is_better
 from sim.studies.tables import difference, interval, scale_of, titled, unit_of
@@ -73,7 +74,11 @@ def content_of(comparison: Comparison, folder: Path) -> StudyContent:
 def _group(comparison: Comparison, group: SeedGroup) -> dict[str, Any]:
     axes = comparison.study.axes
     values = [[*axes[axis]].index(value) for axis, value in group.values.items()]
-    return {"label": group.label, "values": values, "marks": comparison.footnotes.marks(group.label)}
+    return {
+        "label": group.label,
+        "values": values,
+        "marks": comparison.footnotes.marks(comparison.named(group)),
+    }
 
 
 def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> dict[str, Any]:
@@ -92,12 +97,12 @@ def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> d
 
 
 def _add_forks(rows: Sequence[dict[str, Any]], runs: Sequence[StudiedRun]) -> None:
-    """Add the parent and the time of forks; the parent's number is None if it is not part of the study."""
+    """Add the parents of forks, by number; None for a parent that is not part of the study."""
     numbers = {row["name"]: number for number, row in enumerate(rows)}
     for row, run in zip(rows, runs, strict=True):
         forked = outcome.fork(run.view.summary)
         parent = run.view.get("fork", "of")
-        row["fork"] = None if forked is None else [forked, numbers.get(str(parent)), run.view.fork_s]
+        row["fork"] = None if forked is None else [forked, numbers.get(str(parent))]
 
 
 def _metric(metric: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import polars as pl
 from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
-from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
+from sim.studies.comparison import Comparison
+from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
 from sim.studies.study import (
@@ -175,7 +176,7 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         **_ends(improvement, IMPROVEMENT),
         **_ends(hurt, HURT),
         "excluded": " ".join(map(str, line.group.excluded)) or None,
-        "warnings": comparison.footnotes.text(line.group.label) or None,
+        "warnings": comparison.footnotes.text(comparison.named(line.group)) or None,
     }
 
 
@@ -188,7 +189,7 @@ def _target_row(comparison: Comparison, target: Target) -> dict[str, Any]:
         **_ends(target.spent),
         "until_seconds": target.until,
         "median_seconds": target.median_s,
-        "warnings": comparison.footnotes.text(target.group.label) or None,
+        "warnings": comparison.footnotes.text(comparison.named(target.group)) or None,
     }
 
 
@@ -315,7 +316,7 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
 
 def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:
     """Return a cell with the marks of the warnings of its group's runs."""
-    marks = comparison.footnotes.marks(group.label)
+    marks = comparison.footnotes.marks(comparison.named(group))
     return f"{cell} {marks}" if marks else cell
 
 

@@ -19,7 +19,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
@@ -106,16 +105,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield base
 
 
-@pytest.fixture(scope="module")
-def port(runs: Path) -> Iterator[int]:
-    server = server_of(runs)
-    with bound(runs, 0) as place:
+@contextmanager
+def served(folder: Path) -> Iterator[int]:
+    """Serve a folder, and return the port."""
+    server = server_of(folder)
+    with bound(folder, 0) as place:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
         yield place.getsockname()[1]
         server.should_exit = True
         thread.join(timeout=30)
         assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def port(runs: Path) -> Iterator[int]:
+    with served(runs) as number:
+        yield number
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -316,20 +322,21 @@ def test_the_page_of_an_unfinished_sweep_is_made_from_its_finished_runs(tmp_path
     (tmp_path / "linked").symlink_to(sweep)
     (tmp_path / ".hidden").mkdir()
     shutil.copy(sweep / "sweep.json", tmp_path / ".hidden")
-    with TestClient(server_of(tmp_path).config.app, base_url="http://127.0.0.1") as client:
-        page = client.get("/sweep-1/live.html")
-        assert page.status_code == 200 and "sandbox" in page.headers["Content-Security-Policy"]
-        facts, _ = facts_and_columns(page.text)
-        assert [run["place"] for run in facts["runs"]] == ["../quickstart-1-9f3a1c20"]
-        assert 'http-equiv="refresh" content="20"' in page.text
-        assert client.get("/sweep-1/live.html").text == page.text
+    with served(tmp_path) as number:
+        status, page = get(number, "/sweep-1/live.html")
+        facts, _ = facts_and_columns(page)
+        assert status == 200 and [run["place"] for run in facts["runs"]] == ["../quickstart-1-9f3a1c20"]
+        assert 'http-equiv="refresh" content="20"' in page
+        assert get(number, "/sweep-1/live.html") == (200, page)
+        with urlopen(f"http://127.0.0.1:{number}/sweep-1/live.html") as answer:
+            assert any("sandbox" in one for one in answer.headers.get_all("Content-Security-Policy"))
         cells = [cell | {"state": "waiting", "directory": None} for cell in SWEEP["cells"]]
         (sweep / "sweep.json").write_text(json.dumps(SWEEP | {"cells": cells}))
         os.utime(sweep / "sweep.json", (1, 1))
-        empty = client.get("/sweep-1/live.html")
-        assert empty.status_code == 404 and "no run is finished" in empty.text
+        status, said = get(number, "/sweep-1/live.html")
+        assert status == 404 and "no run is finished" in said
         for other in ("linked", ".hidden", "quickstart-1-9f3a1c20", "nothing", "%2e%2e"):
-            assert client.get(f"/{other}/live.html").status_code == 404
+            assert get(number, f"/{other}/live.html")[0] == 404
 
 
 def test_the_list_has_a_search_field() -> None:

@@ -94,7 +94,7 @@ def test_every_kind_of_warning_reaches_every_place(
     assert part in text
     done = CliRunner().invoke(app, ["compare", str(sweep), "--out", str(out)])
     assert done.exit_code == 0
-    said = "\N{DAGGER} 1 of 2 runs of gossip, 0: "
+    said = "\N{DAGGER} 1 of 2 runs of gossip, lost messages 0: "
     assert f"{said}{text}".replace("\N{NO-BREAK SPACE}", " ") in plain(done.stdout)
     marked = [line for line in done.stdout.splitlines() if " \N{DAGGER}" in line]
     assert marked and all(line.split()[:2] == ["gossip", "0"] for line in marked)

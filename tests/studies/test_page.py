@@ -1,5 +1,7 @@
 """comparison.html: its figures are those of the tables, and texts of strangers stay texts."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from sim.studies.pages import page_of, write_comparison
 from sim.studies.study import Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.results.explore.unpacked import facts_and_columns
+from tests.results.report.test_browser import BROWSER
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -138,3 +141,17 @@ def test_labels_are_stated_in_words(small: Small, tmp_path: Path) -> None:
     assert [axis["label"] for axis in facts["axes"]] == ["method", "share of lost messages"]
     refused = CliRunner().invoke(app, [*words[:2], "--label", "loss=x"])
     assert refused.exit_code == 2 and "--label loss=x: must be" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
+def test_the_page_in_a_browser(written: Path, tmp_path: Path) -> None:
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom"]
+    address = (written / "comparison.html").as_uri()
+    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert 'data-ready="yes"' in done.stdout
+    assert done.stdout.count('class="mean"') == 4 and done.stdout.count('class="dot"') == 8
+    shutil.rmtree(tmp_path / "profile", ignore_errors=True)

@@ -37,9 +37,9 @@ function panels() {  // [{title, groups}]
 }
 
 function y_range(values, metric) {
-  const known = values.filter(Number.isFinite);
-  if (!known.length) return [0, 1];
-  let least = Math.min(...known), most = Math.max(...known);
+  let least = Infinity, most = -Infinity;
+  for (const value of values) if (Number.isFinite(value)) { least = Math.min(least, value); most = Math.max(most, value); }
+  if (least > most) return [0, 1];
   const room = 0.06 * (most - least || Math.abs(most) || 1), [low, high] = metric.bounds;
   return [Math.max(low ?? -Infinity, least - room), Math.min(high ?? Infinity, most + room)];
 }
@@ -236,7 +236,7 @@ function show_run(run) {
   facts.push(...one.warnings.map(each => element("p", `† ${each}`, { class: "note" })));
   if (one.fork) facts.push(element("p", one.fork[0], { class: "note" }));
   facts.push(element("p", page ? [element("a", "Page of this run", { href: page, target: "_blank", rel: "noopener" })]
-    : [`The run ${one.name} has no page yet: `, element("code", `coterie report ${one.place}`), ` writes it.`]));
+    : ["This run has no page yet; write it in the folder of the results: ", element("code", `coterie report ${one.name}`)]));
   part.replaceChildren(...facts);
   part.hidden = false;
   part.scrollIntoView({ block: "nearest" });

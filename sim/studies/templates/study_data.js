@@ -31,7 +31,7 @@ class Study {
     const axes = this.varied.filter(axis => !but.includes(axis));
     const words = axes.map(axis => {
       const value = this.axes[axis].values[group.values[axis]];
-      return axis === this.compared || !/^[-\d.]+$/.test(value) ? value : `${this.axes[axis].label} ${value}`;
+      return !/^[-\d.]+$/.test(value) ? value : `${this.axes[axis].label} ${value}`;
     });
     return words.join(", ") || "all runs";
   }
