@@ -236,11 +236,14 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
+    from sim.studies.answer import answer
     from sim.studies.tables import tables_to_show
 
     *tables, spent = tables_to_show(comparison)
     for each in [*tables, spent] if comparison.unequal("time") else tables:
         print_table([*each.axes, *each.heads], each.rows, len(each.axes))
+    for sentence in answer(comparison):
+        typer.echo(sentence)
     for note in filter(None, [each.note for each in tables]):
         typer.echo(note)
     for footnote in comparison.footnotes.lines:

@@ -144,9 +144,8 @@ class Standing:
         if first not in curves or len(curves) < 2:
             return ""
         others = [each for value, each in curves.items() if value != first]
-        ahead = self.sign * (curves[first] - np.array(others))
-        known = ~np.isnan(ahead).any(axis=0)
-        times, leads = times[known], (ahead[:, known] > 0).all(axis=0)
+        ahead: NDArray[np.float64] = np.min([self.sign * (curves[first] - each) for each in others], axis=0)
+        times, leads = times[~np.isnan(ahead)], ahead[~np.isnan(ahead)] > 0
         if not times.size or not leads[-1]:
             return ""
         behind = np.flatnonzero(~leads)

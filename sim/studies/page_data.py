@@ -44,7 +44,9 @@ def content_of(comparison: Comparison, folder: Path) -> StudyContent:
     runs = [(number, run) for number, group in enumerate(comparison.groups) for run in group.runs]
     curves = _Curves(comparison, [run for _, run in runs])
     seeds = sorted({run.seed for _, run in runs})
-    facts = {
+    rows = [_run(comparison, run, number, folder) for number, run in runs]
+    _add_forks(rows, [run for _, run in runs])
+    facts: dict[str, Any] = {
         "title": study.name,
         "answer": answer(comparison),
         "warnings": comparison.warnings,
@@ -57,7 +59,7 @@ def content_of(comparison: Comparison, folder: Path) -> StudyContent:
         "compared": None if (axis := comparison.compared_axis) is None else [*study.axes].index(axis),
         "seeds": seeds,
         "groups": [_group(comparison, group) for group in comparison.groups],
-        "runs": [_run(comparison, run, number, folder) for number, run in runs],
+        "runs": rows,
         "metrics": [_metric(metric) for metric in comparison.metrics],
         "lines": [
             [_line(comparison.line(group, metric)) for group in comparison.groups]
@@ -67,7 +69,6 @@ def content_of(comparison: Comparison, folder: Path) -> StudyContent:
         "curves": curves.names,
         "quantiles": _quantiles(max(len(group.runs) for group in comparison.groups)),
     }
-    _add_forks(facts["runs"], [run for _, run in runs])
     return StudyContent(facts, curves.columns())
 
 

@@ -138,6 +138,7 @@ def test_labels_are_stated_in_words(small: Small, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0 and "share of lost messages" in done.stdout.splitlines()[0]
     facts, _ = facts_and_columns((tmp_path / "out" / "comparison.html").read_text())
+    assert facts["answer"] and set(facts["answer"]) <= set(done.stdout.splitlines())
     assert [axis["label"] for axis in facts["axes"]] == ["method", "share of lost messages"]
     refused = CliRunner().invoke(app, [*words[:2], "--label", "loss=x"])
     assert refused.exit_code == 2 and "--label loss=x: must be" in refused.stderr
