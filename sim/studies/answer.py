@@ -111,7 +111,7 @@ class Standing:
             winners.setdefault(best, []).append(setting)
         own = len(winners.pop(first, []))
         if not winners:
-            return [f"It is the best in all {own:,} settings."]
+            return [f"It is the best in {'both' if own == 2 else f'all {own:,}'} settings."]
         found = [f"{self._value(best)} {self._where(settings)}" for best, settings in winners.items()]
         more = f"; and {len(found) - _SHOWN_MAX:,} others" if len(found) > _SHOWN_MAX else ""
         where = f"It is the best in {own:,} of {len(self.settings):,} settings"
@@ -185,7 +185,7 @@ class Standing:
         rows = list(known.items())
         shown = rows[: _SHOWN_MAX - 1] + rows[-1:] if len(rows) > _SHOWN_MAX else rows
         figures = [
-            f"{self._figure(each, metric)}{of if not number else ''} with {value}"
+            f"{self._figure(each, metric)}{of if not number else ''} with {self._value(value)}"
             for number, (value, each) in enumerate(shown)
         ]
         return f"{', '.join(figures[:-1])} and {figures[-1]}" if len(figures) > 1 else figures[0]

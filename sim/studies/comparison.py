@@ -34,6 +34,7 @@ from sim.studies.study import (
 
 TIMES = 101
 """Number of points of the common time grid."""
+_METHODS = ("protocol.name", "protocol", "method")
 _LINES_MAX = 3  # lines about runs without results for the same reason
 _UNEQUAL = 0.05  # share by which budgets may differ without a warning
 
@@ -68,6 +69,7 @@ class Comparison:
             raise UserError(f"--by {by}: unknown axis; must be one of {', '.join(study.axes) or 'none'}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
+        self._states_baseline = baseline is not None or study.defaults.baseline is not None
         self._require_metrics()
 
     def _usual_metrics(self) -> list[str]:
@@ -155,8 +157,12 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of the baseline, or the first varied one; None without a varied axis."""
-        return self._baseline[0] if self._baseline is not None else next(iter(self.varied), None)
+        """The axis of a stated baseline; else that of the methods, the first of words, or the first."""
+        if self._baseline is not None and self._states_baseline:
+            return self._baseline[0]
+        of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]
+        methods = [axis for axis in self.varied if axis in _METHODS]
+        return next(iter([*methods, *of_words, *self.varied]), None)
 
     @property
     def baseline_text(self) -> str:

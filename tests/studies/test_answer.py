@@ -1,5 +1,6 @@
 """The answer of a study: sentences with the figures of its tables."""
 
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -85,7 +86,7 @@ def test_where_another_value_is_best_is_said(tmp_path, monkeypatch) -> None:
     assert first.startswith("a has the best test accuracy at the end on average over 2 settings: 85.5 %, 19")
     assert second == "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5."
     results["b", "5"] = [0.5, 0.5]
-    assert answer(stated(tmp_path / "x", monkeypatch, results))[1] == "It is the best in all 2 settings."
+    assert answer(stated(tmp_path / "x", monkeypatch, results))[1] == "It is the best in both settings."
 
 
 def test_settings_that_some_values_lack_do_not_rank(tmp_path, monkeypatch) -> None:
@@ -165,3 +166,23 @@ def test_labels_are_stated_for_axes() -> None:
     for wrong in ("a.c=x", "a.b", "a.b="):
         with pytest.raises(UserError, match=r'must be KEY="words", with one of the axes a\.b'):
             stated_labels([wrong], ["a.b"])
+
+
+@pytest.mark.parametrize(
+    ("axes", "baseline", "compared"),
+    [
+        (("speed", "method"), None, "method"),
+        (("speed", "method"), "speed=1", "speed"),
+        (("speed", "churn"), None, "churn"),
+        (("speed", "size"), None, "speed"),
+    ],
+)
+def test_methods_are_compared_unless_a_baseline_says_otherwise(
+    tmp_path, axes: tuple[str, ...], baseline: str | None, compared: str
+) -> None:
+    values = {"speed": (1, 2), "size": (3, 4), "method": ("a", "b"), "churn": ("none", "some")}
+    path = write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=5).finalise()
+    pairs = itertools.product(*[values[axis] for axis in axes])
+    runs = tuple([StudiedRun(path, dict(zip(axes, pair, strict=True))) for pair in pairs])
+    study = Study("one", "", {axis: values[axis] for axis in axes}, {}, runs)
+    assert Comparison(study, metrics=["accuracy"], baseline=baseline).compared_axis == compared
