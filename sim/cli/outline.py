@@ -12,6 +12,7 @@ from sim.cli.console import between
 from sim.core.rules import ClientBudget
 from sim.learning.data.dataset import in_list
 from sim.results import text
+from sim.run.local_work import IterationWork, too_short
 from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
 from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
@@ -40,12 +41,20 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
     """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
+    lines = too_short(_trainings(plan), scenario.run.duration)
     if not scenario.plugins:
-        return list(plan.notices)
+        return [*plan.notices, *lines]
     from sim.run.code_warnings import users_files
     from sim.run.wall_clock import wall_clock
 
-    return [*plan.notices, *wall_clock(users_files(scenario))]
+    return [*plan.notices, *lines, *wall_clock(users_files(scenario))]
+
+
+def _trainings(plan: RunPlan) -> list[IterationWork]:
+    return [
+        IterationWork(client.settings, client.steps_per_epoch, client.step_s, client.steps)
+        for client in plan.clients
+    ]
 
 
 def _clients(plan: RunPlan) -> str:
@@ -160,12 +169,8 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
-    train_s = [
-        (own.local_steps or own.local_epochs * client.steps_per_epoch) * client.step_s
-        for client in plan.clients
-        if isinstance(own := client.settings, RoundSettings)
-    ]
-    late = [seconds for seconds in train_s if seconds > settings.patience]
+    train_s = [each.seconds for each in _trainings(plan)]
+    late = [took_s for took_s in train_s if took_s > settings.patience]
     if not late:
         return ""
     return (

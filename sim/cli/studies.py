@@ -6,6 +6,7 @@ import csv
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -204,6 +205,14 @@ def compare(
     clients: Annotated[
         Any, Option(help="Compare only these clients: 0-3,7.", parser=_clients, metavar="NUMBERS")
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        Option(
+            "--label",
+            metavar='KEY="WORDS"',
+            help="Label of an axis; you can repeat the option.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, Option(help="Output folder; by default a folder in the sweep's directory.")
     ] = None,
@@ -215,8 +224,10 @@ def compare(
         from sim.studies.index import INDEX
         from sim.studies.pages import write_comparison
         from sim.studies.study import load_study
+        from sim.studies.words import stated_labels
 
         study = load_study(paths, clients)
+        study = replace(study, labels={**study.labels, **stated_labels(labels or (), [*study.axes])})
         comparison = Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target)
         default = paths[0] / "comparison" if (paths[0] / INDEX).is_file() else Path("comparison")
         page = write_comparison(comparison, out or default)
@@ -225,13 +236,18 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
+    from sim.studies.answer import answer
     from sim.studies.tables import tables_to_show
 
     *tables, spent = tables_to_show(comparison)
     for each in [*tables, spent] if comparison.unequal("time") else tables:
         print_table([*each.axes, *each.heads], each.rows, len(each.axes))
+    for sentence in answer(comparison):
+        typer.echo(sentence)
     for note in filter(None, [each.note for each in tables]):
         typer.echo(note)
+    for footnote in comparison.footnotes.lines:
+        typer.echo(str(footnote))
     for warning in comparison.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
@@ -267,6 +283,7 @@ def runs(
 ) -> None:
     """List the runs in a folder."""
     with exit_on_errors():
+        from sim.studies.footnotes import Footnotes
         from sim.studies.listing import COLUMNS, chosen, runs_in
 
         if folder is not None and out is not None and folder != out:
@@ -275,10 +292,14 @@ def runs(
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in rows)
+        plain = [row | {"warnings": "; ".join(row["warnings"])} for row in rows]
+        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in plain)
         return
-    cells = [[_cell(row, column) for column in COLUMNS] for row in rows]
-    print_table(list(COLUMNS), cells, len(COLUMNS))
+    footnotes = Footnotes({row["directory"]: [row["warnings"]] for row in rows})
+    marked = [row | {"warnings": footnotes.marks(row["directory"])} for row in rows]
+    print_table(list(COLUMNS), [[_cell(row, column) for column in COLUMNS] for row in marked], len(COLUMNS))
+    for each in footnotes.lines:
+        typer.echo(f"{each.mark} {each.text}")
 
 
 def _fork(directory: Path) -> str | None:

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -22,17 +22,25 @@ from starlette.types import Scope
 from sim.errors import UserError
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.results.outcome import fork, headlines, judged, protocol
+from sim.results.outcome import cautions, fork, headlines, judged, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import EXPLORE, HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import ProgressRecord
-from sim.studies.index import INDEX, SweepIndex, in_words
+from sim.studies.comparison import Comparison
+from sim.studies.index import DONE, INDEX, SweepIndex, in_words
+from sim.studies.pages import page_of
+from sim.studies.study import load_study
+from sim.studies.words import words_of
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
+LIVE = "live.html"
+"""Name of the page of a sweep that this server makes."""
+_REFRESH_S = 20  # seconds after which a browser loads the page of an unfinished sweep again
 _DEPTH_MAX = 3  # levels of folders below the watched one
+_SEEDS_SHOWN = 8
 _ENDED_MAX = 200  # the newest ended runs
 # Pages load no content from other servers.
 _POLICY = "default-src 'self' 'unsafe-inline' data: blob:; base-uri 'none'; form-action 'none'"
@@ -67,8 +75,10 @@ def server_of(folder: Path) -> uvicorn.Server:
     def script(_: Request) -> Response:  # for the reports of sweeps in any folder
         return Response(get_plotlyjs(), media_type="text/javascript")
 
+    live = _LivePages(folder)
     routes = [
         Route("/", page),
+        Route(f"/{{folder:path}}/{LIVE}", live.answer),
         Route("/state", now),
         Route(f"/{{folder:path}}{SCRIPT}", script),
         Mount("/", _Files(directory=folder)),
@@ -79,6 +89,37 @@ def server_of(folder: Path) -> uvicorn.Server:
     app.router.redirect_slashes = False
     config = uvicorn.Config(app, headers=_HEADERS, log_level="error", timeout_graceful_shutdown=1)
     return uvicorn.Server(config)
+
+
+class _LivePages:
+    """Pages of comparisons of sweeps, also unfinished ones, made again when more runs have ended."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._made: dict[str, tuple[float, str]] = {}
+
+    def answer(self, request: Request) -> Response:
+        """Return the page of the sweep in a folder. Starlette calls this method in a thread."""
+        name = request.path_params["folder"]
+        folder, hidden = self._base / name, any(part.startswith(".") for part in Path(name).parts)
+        is_itself = os.path.realpath(folder) == os.path.join(os.path.realpath(self._base), name)
+        if hidden or not is_itself or not os.path.isfile(folder / INDEX):
+            return PlainTextResponse("Not Found", status_code=404)
+        try:
+            page = self._page(name, folder)
+        except (UserError, OSError) as error:
+            return PlainTextResponse(str(error), status_code=404)
+        return HTMLResponse(page, headers={"Content-Security-Policy": _OF_FILES})
+
+    def _page(self, name: str, folder: Path) -> str:
+        changed = (folder / INDEX).stat().st_mtime
+        if self._made.get(name, (None, ""))[0] != changed:
+            is_whole = all(cell.state == DONE for cell in SweepIndex.read(folder).cells)
+            comparison = Comparison(load_study([folder]))
+            refresh_s = 0 if is_whole else _REFRESH_S
+            made = page_of(comparison, folder, pictures={}, texts={}, refresh_s=refresh_s)
+            self._made = {name: (changed, made)}
+        return self._made[name][1]
 
 
 class _Files(StaticFiles):
@@ -107,10 +148,14 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
         else:
             sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
             ended += _described(base, folder, _ended) if is_results(folder) else []
+    warned = {each["folder"] for each in ended if each.pop("warned", False)}
     cases: dict[str, str] = {}
     for sweep in sweeps:
         beside = Path(sweep["folder"]).parent
-        cases |= {str(beside / directory): case for directory, case in sweep.pop("cases").items()}
+        own = {str(beside / directory): case for directory, case in sweep.pop("cases").items()}
+        cases |= own
+        if count := len(own.keys() & warned):
+            sweep["bad"].append(f"{count:,} of {len(own):,} runs with warnings")
     for each in ended:
         each["facts"][:0] = filter(None, [cases.get(each["folder"])])
     ended.sort(key=lambda each: -each["changed"])
@@ -168,13 +213,21 @@ def _sweep(folder: Path) -> dict[str, Any]:
     sweep = SweepIndex.read(folder)
     states = Counter(cell.state for cell in sweep.cells)
     facts = [f"{count:,} {what}" for what, count in sorted(states.items()) if what != "failed"]
+    varied = [sweep.labels.get(axis) or words_of(axis) for axis in sweep.axes if len(sweep.axes[axis]) > 1]
+    facts += [*(["by " + ", ".join(varied)] if varied else []), f"seeds {_listed(sweep.seeds)}", folder.name]
     bad = [f"{states['failed']:,} failed"] if states["failed"] else []
     pages = [
         str(file.relative_to(folder)) for at in ("*.html", "*/*.html") for file in sorted(folder.glob(at))
     ]
+    pages[:0] = [LIVE] if states[DONE] else []
     cases = {cell.directory: in_words(cell.values) for cell in sweep.cells if cell.directory is not None}
     share = states["done"] / len(sweep.cells)
     return {"name": sweep.name, "facts": facts, "bad": bad, "share": share, "pages": pages, "cases": cases}
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    shown = ", ".join(map(str, seeds[:_SEEDS_SHOWN]))
+    return shown if len(seeds) <= _SEEDS_SHOWN else f"{shown}, ... ({len(seeds):,})"
 
 
 def _ended(folder: Path) -> dict[str, Any]:
@@ -184,6 +237,8 @@ def _ended(folder: Path) -> dict[str, Any]:
         facts.insert(0, forked)
     if (found := judged(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
-    bad = ["interrupted"] if summary["interrupted"] else headlines(summary)
+    first, warned = ["interrupted"] if summary["interrupted"] else headlines(summary), cautions(summary)
+    bad = list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in [*first, *warned]))
+    facts.append("finished" if summary["finished"] else "interrupted" if summary["interrupted"] else "failed")
     pages = [page for page in (REPORT, EXPLORE) if (folder / page).is_file()]
-    return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages}
+    return {"name": folder.name, "facts": facts, "bad": bad, "pages": pages, "warned": bool(warned)}

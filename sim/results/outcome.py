@@ -17,6 +17,14 @@ def headlines(summary: Mapping[str, Any]) -> list[str]:
     return [line for part in parts if (line := part(summary)) is not None]
 
 
+def cautions(summary: Mapping[str, Any]) -> list[str]:
+    """Return all warnings of a run: its problems and the lines under `warnings` in its summary."""
+    parts = (_ended_early, _failed, _restarted, _diverged, _fruitless, _uncounted)
+    problems = [line for part in parts if (line := part(summary)) is not None]
+    lines = [*problems, *map(str, summary.get("warnings") or ())]
+    return list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in lines))
+
+
 def answer(summary: Mapping[str, Any]) -> str:
     """Return the main results of a run in one sentence; empty without evaluations."""
     parts, gains = [], summary.get("help") or {}
@@ -99,7 +107,8 @@ def fork(known: Mapping[str, Any]) -> str | None:
     found = known.get("fork")
     if not isinstance(found, Mapping) or not isinstance(found.get("at"), int | float):
         return None
-    return one_line(f"fork of {found.get('of')} at {text.duration(found['at'])}", 300)
+    at = text.duration(found["at"]).replace("\N{NO-BREAK SPACE}", " ")  # one_line() shows it as an escape
+    return one_line(f"fork of {found.get('of')} at {at}", 300)
 
 
 def moves(summary: Mapping[str, Any]) -> list[str]:
@@ -121,9 +130,14 @@ def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -
 
 
 def _ended(summary: Mapping[str, Any]) -> str | None:
-    why, converged_s = summary.get("ended_by"), summary.get("converged_seconds")
-    if why is None and converged_s is not None:
+    converged_s = summary.get("converged_seconds")
+    if summary.get("ended_by") is None and converged_s is not None:
         return f"ended at {text.duration(converged_s)}: training had converged"
+    return _ended_early(summary)
+
+
+def _ended_early(summary: Mapping[str, Any]) -> str | None:
+    why = summary.get("ended_by")
     return None if why is None else f"ended early: {_shortened(why)}"
 
 

@@ -1,14 +1,17 @@
 """Warnings of a run about errors in the user's code, found in its calls and in the results."""
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actors.settings.units import DURATION
 from actors.source_location import files_of
+from protocols.shared.server_rounds import RoundSettings
 from sim.core.observations import defines
 from sim.core.simulation import Simulation
 from sim.run.foreign_draws import foreign_draws
+from sim.run.local_work import IterationWork, too_short
 from sim.run.summary import undefined
 from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
@@ -32,13 +35,46 @@ def warnings_about_code(scenario: Scenario) -> Iterator[list[str]]:
 
 def warnings_about_results(simulation: Simulation) -> list[str]:
     """Return a line for each result of an ended run that is surely unintended."""
-    trained = any(client.work.steps for client in simulation.clients_up)  # others' models may have changed
+    return [
+        *_unchanged(simulation),
+        *_unsettled(simulation),
+        *_standstill(simulation),
+        *undefined(simulation),
+        *_held_by_cycles(simulation),
+    ]
+
+
+def _unchanged(simulation: Simulation) -> list[str]:
+    """Return lines about models that did not change, and about iterations longer than the run.
+
+    The method is to blame only if nothing else explains it: neither the duration nor unfinished rounds.
+    """
+    settings, up, metrics = simulation.rules.settings, simulation.clients_up, simulation.observer.metrics
+    if lines := too_short(_trainings(simulation), simulation.rules.duration_s):
+        return lines
     waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
-    # Clients with mostly unanswered rounds need not have learned anything: another line reports this.
-    is_error = trained and (2 * in_vain < waits or not waits)
-    unchanged = [_NOTHING_LEARNED] if is_error and simulation.observer.models_changed is False else []
-    others = _unsettled(simulation) + _standstill(simulation) + undefined(simulation)
-    return unchanged + others + _held_by_cycles(simulation)
+    if simulation.observer.models_changed is not False or (waits and 2 * in_vain >= waits) or not up:
+        return []  # another line reports rounds without a message
+    end_s, ended = metrics.newest()[0], metrics.last_growth_s("iterations")
+    is_initial = f"by the end at {DURATION.format(end_s)}: every model is the initial model"
+    if not waits and isinstance(settings, RoundSettings) and not up[0].context.alone:
+        return [f"no round ended {is_initial}"]
+    if not ended:
+        return [f"no client ended an iteration {is_initial}"]
+    return [_NOTHING_LEARNED] if any(client.work.steps for client in up) else []
+
+
+def _trainings(simulation: Simulation) -> list[IterationWork]:
+    """Return the training of the clients that are up."""
+    budget, found = simulation.rules.budget, []
+    for client in simulation.clients_up:
+        compute, most = client.compute, math.inf
+        if budget is not None and budget.kind in ("steps", "samples"):
+            most = budget.limit // (compute.samples_per_step if budget.kind == "samples" else 1)
+        step_s = compute.step_s * client.device.slowdown
+        settings = simulation.settings if client.actor is None else client.actor.settings
+        found.append(IterationWork(settings, compute.steps_per_epoch, step_s, most))
+    return found
 
 
 def _held_by_cycles(simulation: Simulation) -> list[str]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
+from sim.results.kaplan_meier import Reached, known_until, restricted_mean
 from sim.results.metrics import Series, time_to_target, value_at
+from sim.results.outcome import cautions
 from sim.studies.cells import axis_value
+from sim.studies.footnotes import Footnotes
+from sim.studies.groups import BUDGET_METRICS, BUDGETS, Line, SeedGroup, Target, is_a_number
 from sim.studies.index import Value
 from sim.studies.robust import Robust, robust
-from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
+from sim.studies.statistics import Contrast, Estimate, contrast, curve, estimate, holm, horizon
 from sim.studies.study import (
     COSTS,
     WAITS,
@@ -31,106 +34,9 @@ from sim.studies.study import (
 
 TIMES = 101
 """Number of points of the common time grid."""
+_METHODS = ("protocol.name", "protocol", "method")
 _LINES_MAX = 3  # lines about runs without results for the same reason
 _UNEQUAL = 0.05  # share by which budgets may differ without a warning
-BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
-_BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded per client
-
-
-@dataclass(frozen=True)
-class SeedGroup:
-    """The runs that differ only in their seeds."""
-
-    values: Mapping[str, Value]
-    runs: tuple[StudiedRun, ...]
-
-    @property
-    def excluded(self) -> tuple[int, ...]:
-        """Clients excluded by the group's case."""
-        return self.runs[0].excluded
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """Values of the group by axis, as text."""
-        return {axis: str(value) for axis, value in self.values.items()}
-
-    def without(self, excluded: Sequence[int]) -> SeedGroup:
-        return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
-
-    @property
-    def label(self) -> str:
-        return ", ".join(self.texts.values()) or "all runs"
-
-    @property
-    def tuned(self) -> str:
-        """Names of the studies that tuned the settings of its runs, "no" without one; joined if several."""
-        studies = [run.view.get("tuned", "study") or "no" for run in self.runs]
-        return ", ".join(dict.fromkeys(studies))
-
-    @property
-    def tuning_seeds(self) -> set[int]:
-        """Seeds of the runs that were also seeds of their tuning."""
-        return {run.seed for run in self.runs if run.seed in (run.view.get("tuned", "seeds") or ())}
-
-    def budget(self, kind: str) -> float:
-        """Return a client's mean use of "steps", "samples", "bytes" or "time" (s); NaN if unknown.
-
-        If clients are excluded, steps and samples cover the clients that count.
-        """
-        if self.excluded and kind in _BUDGET_METRICS:
-            return float(np.mean([run.number(_BUDGET_METRICS[kind]) for run in self.runs]))
-        found = [run.view.get("work", kind, "mean") for run in self.runs]
-        return float(np.mean([math.nan if each is None else each for each in found]))
-
-
-@dataclass(frozen=True)
-class Line:
-    """One metric of one group.
-
-    against: the difference from the baseline, None for the baseline itself. p: the p-value of the
-    difference, corrected for the number of comparisons in the table. robust: statistics over the clients of
-    all runs, None if the metric is not measured per client.
-    """
-
-    group: SeedGroup
-    metric: str
-    estimate: Estimate
-    against: Contrast | None = None
-    p: float = math.nan
-    robust: Robust | None = None
-
-    @property
-    def is_significant(self) -> bool:
-        """True if the difference from the baseline is significant at the level of the intervals."""
-        return self.p < 1 - LEVEL
-
-
-@dataclass(frozen=True)
-class Target:
-    """The cost of a group's runs until they reached the target, in one kind of `COSTS`."""
-
-    group: SeedGroup
-    kind: str
-    reached: Reached
-    """Virtual time (s) at which each run reached the target."""
-    until: float
-    spent: Estimate
-    """Cost until the target was reached, at most until virtual time `until` (s)."""
-
-    @property
-    def count(self) -> int:
-        """Number of runs that reached the target by `until`."""
-        return int((self.reached.at <= self.until).sum())
-
-    @property
-    def is_least(self) -> bool:
-        """True if some runs did not reach the target, so `spent` is a lower bound."""
-        return self.count < len(self.reached.at)
-
-    @property
-    def median_s(self) -> float | None:
-        """Median virtual time (s) to the target (Kaplan-Meier); None if fewer than half reach it."""
-        return median_time(self.reached)
 
 
 class Comparison:
@@ -163,6 +69,7 @@ class Comparison:
             raise UserError(f"--by {by}: unknown axis; must be one of {', '.join(study.axes) or 'none'}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
+        self._states_baseline = baseline is not None or study.defaults.baseline is not None
         self._require_metrics()
 
     def _usual_metrics(self) -> list[str]:
@@ -247,6 +154,15 @@ class Comparison:
         until = self.until_s(metric, group, other) if metric in WAITS else None
         group, other = group.without(other.excluded), other.without(group.excluded)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
+
+    @property
+    def compared_axis(self) -> str | None:
+        """The axis of a stated baseline; else that of the methods, the first of words, or the first."""
+        if self._baseline is not None and self._states_baseline:
+            return self._baseline[0]
+        of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]
+        methods = [axis for axis in self.varied if axis in _METHODS]
+        return next(iter([*methods, *of_words, *self.varied]), None)
 
     @property
     def baseline_text(self) -> str:
@@ -355,6 +271,22 @@ class Comparison:
                 )
         return found
 
+    @cached_property
+    def footnotes(self) -> Footnotes:
+        """Warnings of the runs, by the name of their group."""
+        found = {}
+        for group in self.groups:
+            found[self.named(group)] = [cautions(run.view.summary) for run in group.runs]
+        return Footnotes(found)
+
+    def named(self, group: SeedGroup) -> str:
+        """Return the values of a group on the varied axes; numbers follow the label of their axis."""
+        parts = []
+        for axis in self.varied:
+            value = group.values[axis]
+            parts.append(value if isinstance(value, str) else f"{self.study.label(axis)} {value}")
+        return ", ".join(parts) or "all runs"
+
     @property
     def any_tuned(self) -> bool:
         return any(group.tuned != "no" for group in self.groups)
@@ -375,7 +307,7 @@ class Comparison:
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:
         """Return the groups with the least and the largest use of a kind, and the uses; empty if similar."""
-        spent = [(group.label, group.budget(kind)) for group in self.groups]
+        spent = [(self.named(group), group.budget(kind)) for group in self.groups]
         known = sorted([each for each in spent if not math.isnan(each[1])], key=lambda each: each[1])
         return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []
 
@@ -385,8 +317,8 @@ class Comparison:
         Bytes, time, and unset budgets are results of a method.
         """
         budgets = [run.view.get("budget") or {} for group in self.groups for run in group.runs]
-        stated = [kind for kind in _BUDGET_METRICS if all(kind in budget for budget in budgets)]
-        return stated or list(_BUDGET_METRICS)
+        stated = [kind for kind in BUDGET_METRICS if all(kind in budget for budget in budgets)]
+        return stated or list(BUDGET_METRICS)
 
 
 def without_results(missing: Mapping[str, str]) -> list[str]:
@@ -436,7 +368,3 @@ def _within(metric: str, found: Estimate) -> Estimate:
 
 def _is_known(metric: str, runs: Iterable[StudiedRun]) -> bool:
     return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
-
-
-def is_a_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from sim.results import text
 from sim.studies.comparison import Comparison
+from sim.studies.footnotes import DAGGER
 from sim.studies.tables import (
     PLUS_MINUS,
     axes_of,
     caption,
     head_of,
     interval,
+    marked,
     over_clients,
     taken,
     target_text,
@@ -19,7 +21,7 @@ _MATHEMATICS: dict[str, str | int | None] = {
     "\N{NO-BREAK SPACE}": "~",
     "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
 }
-_MATHEMATICS |= {text.NOTHING: "--", PLUS_MINUS: r"$\pm$"}
+_MATHEMATICS |= {text.NOTHING: "--", PLUS_MINUS: r"$\pm$", DAGGER: r"$\dagger$"}
 _SPECIAL: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
 _SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
@@ -42,12 +44,13 @@ def latex(comparison: Comparison) -> str:
         cells = [_escaped(value) for value in group.texts.values()]
         for metric in comparison.metrics:
             line = comparison.line(group, metric)
-            cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
+            shown = _mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else "")
+            cells.append(shown + _mathematics(marked("", comparison, group)))
         for target in comparison.targets_of(group):
             reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
-            cells.append(_mathematics(taken(target)) + reached)
+            cells.append(_mathematics(marked(taken(target) + reached, comparison, group)))
         rows.append(cells)
-    return _tabular(caption(comparison), heads, len(axes), rows)
+    return _tabular(caption(comparison), heads, len(axes), rows, _footnotes(comparison))
 
 
 def robust_latex(comparison: Comparison) -> str:
@@ -57,10 +60,16 @@ def robust_latex(comparison: Comparison) -> str:
         return ""
     words = len(shown.axes)
     rows = [[*map(_escaped, row[:words]), *map(_mathematics, row[words:])] for row in shown.rows]
-    return _tabular(shown.note, [*shown.axes, *shown.heads], words, rows)
+    return _tabular(shown.note, [*shown.axes, *shown.heads], words, rows, _footnotes(comparison))
 
 
-def _tabular(note: str, heads: Sequence[str], words: int, rows: Sequence[Sequence[str]]) -> str:
+def _footnotes(comparison: Comparison) -> list[str]:
+    return [_escaped(str(each)).replace(DAGGER, r"$\dagger$") for each in comparison.footnotes.lines]
+
+
+def _tabular(
+    note: str, heads: Sequence[str], words: int, rows: Sequence[Sequence[str]], footnotes: Sequence[str]
+) -> str:
     """Return a table in LaTeX; the first `words` columns contain words, the others numbers."""
     return "\n".join(
         [
@@ -71,6 +80,10 @@ def _tabular(note: str, heads: Sequence[str], words: int, rows: Sequence[Sequenc
             r"\midrule",
             *[" & ".join(row) + r" \\" for row in rows],
             r"\bottomrule",
+            *[
+                rf"\multicolumn{{{len(heads)}}}{{p{{\linewidth}}}}{{\footnotesize {each}}} \\"
+                for each in footnotes
+            ],
             r"\end{tabular}",
             "",
         ]

@@ -9,12 +9,12 @@ from typing import Any
 
 from sim.errors import UserError, one_line
 from sim.results.measures import MEASURES
-from sim.results.outcome import protocol
+from sim.results.outcome import cautions, protocol
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, is_under_way
 from sim.results.store.run_directory import RunDirectory
 
-COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
+COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "warnings", "directory")
 """Columns of the list, for filters and sorting."""
 Row = dict[str, Any]
 
@@ -68,6 +68,7 @@ def _row(folder: Path) -> Row:
         "result": result,
         "overrides": one_line(" ".join(each for each in map(str, given) if "run.seed=" not in each)),
         "state": state,
+        "warnings": [one_line(each) for each in cautions(summary)] if summary else [],
         "directory": str(directory.path),
     }
 

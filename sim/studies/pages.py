@@ -1,17 +1,28 @@
 """Files of a comparison: page, tables and pictures."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from sim.errors import UserError
+from sim.results.report.columns import inert, packed
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
+from sim.studies.forks import forks_table
 from sim.studies.latex import latex, robust_latex
+from sim.studies.page_data import content_of
 from sim.studies.pictures import write_pictures
 from sim.studies.tables import tables_to_show, write_csv
 
 PAGE = "comparison.html"
+_BUTTONS = {
+    "table.csv": "Table as CSV",
+    "table.tex": "Table as LaTeX",
+    "robust.tex": "Table over clients as LaTeX",
+}
+_INLINE_MAX = 300_000  # characters of a picture or a table in the page
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
@@ -23,28 +34,57 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
         tex = {name: content for name, content in tex.items() if content}
         for name, content in tex.items():
             (folder / name).write_text(content, encoding="utf-8")
-        titles = write_pictures(comparison, folder)
+        pictures = write_pictures(comparison, folder)
+        names = [*[file.name for file in files], *tex]
+        texts = {name: (folder / name).read_text(encoding="utf-8") for name in _BUTTONS if name in names}
         path = folder / PAGE
-        names = [file.name for file in files]
-        path.write_text(_page(comparison, folder, titles, [*names, *tex]), encoding="utf-8")
+        page = page_of(comparison, folder, pictures=pictures, files=names, texts=texts)
+        path.write_text(page, encoding="utf-8")
         return path
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
 
 
-def _page(comparison: Comparison, folder: Path, titles: dict[str, str], files: list[str]) -> str:
+def page_of(
+    comparison: Comparison,
+    folder: Path,
+    *,
+    pictures: Mapping[str, str],
+    files: Sequence[str] = (),
+    texts: Mapping[str, str],
+    refresh_s: int = 0,
+) -> str:
+    """Return the page of a comparison in a folder.
+
+    pictures: titles of the pictures in the folder, by name. files: names of the tables in the folder. texts:
+    contents of tables for the buttons, by name. refresh_s: seconds after which a browser loads it again.
+    """
+    content = content_of(comparison, folder)
+    index, data = packed(content.columns)
+    texts = {name: each for name, each in texts.items() if len(each) <= _INLINE_MAX}
+    facts = content.facts | {"files": texts}
+    forks = forks_table(comparison)
+    tables = [each._asdict() | {"of_groups": True} for each in tables_to_show(comparison)]
     return rendered_page(
         "comparison.html",
-        title=comparison.study.name,
+        title=facts["title"],
         question=comparison.study.question,
-        warnings=comparison.warnings,
-        tables=tables_to_show(comparison),
-        pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in titles.items()],
+        answer=facts["answer"],
+        warnings=facts["warnings"],
+        footnotes=facts["footnotes"],
+        tables=[*tables, *([forks._asdict() | {"of_groups": False}] if forks else [])],
+        buttons=[(name, words) for name, words in _BUTTONS.items() if name in texts],
+        pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in pictures.items()],
         files=files,
+        refresh_s=refresh_s,
+        facts=inert({"facts": facts, "columns": index}),
+        data=data,
     )
 
 
-def _svg(path: Path) -> Markup:
-    """Return an SVG file's content for a page, without the XML header."""
+def _svg(path: Path) -> Any:
+    """Return a small SVG file's content for a page, without the XML header; empty if it is large."""
     content = path.read_text(encoding="utf-8")
+    if len(content) > _INLINE_MAX:
+        return ""
     return Markup(content[content.index("<svg") :])  # texts are escaped  # nosec B704

@@ -17,7 +17,8 @@ from sim.results import text
 from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
-from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
+from sim.studies.comparison import Comparison
+from sim.studies.groups import Line, SeedGroup, is_a_number
 from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
 from sim.studies.study import CATCH_UP, at_times, bounds_of, higher_is_better

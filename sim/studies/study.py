@@ -24,6 +24,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
+from sim.studies.words import words_of
 
 _SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
 IMPROVEMENT, HURT = "improvement", "hurt"
@@ -176,7 +177,7 @@ class Study:
 
     def label(self, axis: str) -> str:
         """Return the name of an axis in tables and pictures."""
-        return self.labels.get(axis, axis)
+        return self.labels.get(axis) or words_of(axis)
 
     @property
     def clients(self) -> str:

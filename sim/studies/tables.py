@@ -10,7 +10,9 @@ import polars as pl
 
 from sim.results import text
 from sim.results.measures import MEASURES
-from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
+from sim.results.outcome import cautions
+from sim.studies.comparison import Comparison
+from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
 from sim.studies.study import (
@@ -122,7 +124,7 @@ def frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
 def _rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
     tables = {
         "table": [_line_row(comparison, line) for line in comparison.lines],
-        "target": [_target_row(target) for target in comparison.targets],
+        "target": [_target_row(comparison, target) for target in comparison.targets],
         "curves": _curve_rows(comparison),
         "runs": _run_rows(comparison),
     }
@@ -174,10 +176,11 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         **_ends(improvement, IMPROVEMENT),
         **_ends(hurt, HURT),
         "excluded": " ".join(map(str, line.group.excluded)) or None,
+        "warnings": comparison.footnotes.text(comparison.named(line.group)) or None,
     }
 
 
-def _target_row(target: Target) -> dict[str, Any]:
+def _target_row(comparison: Comparison, target: Target) -> dict[str, Any]:
     return {
         **target.group.texts,
         "cost": target.kind,
@@ -186,6 +189,7 @@ def _target_row(target: Target) -> dict[str, Any]:
         **_ends(target.spent),
         "until_seconds": target.until,
         "median_seconds": target.median_s,
+        "warnings": comparison.footnotes.text(comparison.named(target.group)) or None,
     }
 
 
@@ -208,7 +212,8 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
             metrics = {metric: run.number(metric) for metric in comparison.metrics}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
-            rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed)
+            warned = {"warnings": "; ".join(cautions(run.view.summary)) or None}
+            rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed | warned)
     return rows
 
 
@@ -281,13 +286,14 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     def at_the_end(group: SeedGroup) -> list[str]:
         cells = [str(len(group.runs)), *([group.tuned] if comparison.any_tuned else [])]
         for line in [comparison.line(group, metric) for metric in comparison.metrics]:
-            cells += [interval(line.estimate, line.metric), *([difference(line)] if has_baseline else [])]
+            shown = marked(interval(line.estimate, line.metric), comparison, group)
+            cells += [shown, *([difference(line)] if has_baseline else [])]
         return cells
 
     def to_the_target(group: SeedGroup) -> list[str]:
         found = comparison.targets_of(group)
         reached = f"{found[0].count} of {len(group.runs)}"
-        return [reached, *map(taken, found), text.duration(found[0].median_s)]
+        return [marked(reached, comparison, group), *map(taken, found), text.duration(found[0].median_s)]
 
     def spent(group: SeedGroup) -> list[str]:
         steps, samples, sent, up_s = map(group.budget, BUDGETS)
@@ -308,6 +314,12 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
+def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:
+    """Return a cell with the marks of the warnings of its group's runs."""
+    marks = comparison.footnotes.marks(comparison.named(group))
+    return f"{cell} {marks}" if marks else cell
+
+
 def over_clients(comparison: Comparison) -> ShownTable | None:
     """Return the table of interquartile means, improvement and harm; None if no metric is of clients."""
     columns: list[tuple[str, list[str]]] = []
@@ -323,7 +335,7 @@ def over_clients(comparison: Comparison) -> ShownTable | None:
         return None
     heads, cells = zip(*columns, strict=True)
     rows = [
-        [*group.texts.values(), *row]
+        [*group.texts.values(), *[marked(cell, comparison, group) for cell in row[:1]], *row[1:]]
         for group, row in zip(comparison.groups, zip(*cells, strict=True), strict=True)
     ]
     notes = ["IQM: interquartile mean, the mean of the middle half of the results of all clients and seeds."]

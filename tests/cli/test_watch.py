@@ -30,6 +30,7 @@ from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.progress import WRITING, Progress
 from sim.run.save.progress_file import saving_progress
+from tests.results.explore.unpacked import facts_and_columns
 from tests.results.report.test_browser import BROWSER
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import DIGITS, load
@@ -104,16 +105,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield base
 
 
-@pytest.fixture(scope="module")
-def port(runs: Path) -> Iterator[int]:
-    server = server_of(runs)
-    with bound(runs, 0) as place:
+@contextmanager
+def served(folder: Path) -> Iterator[int]:
+    """Serve a folder, and return the port."""
+    server = server_of(folder)
+    with bound(folder, 0) as place:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
         yield place.getsockname()[1]
         server.should_exit = True
         thread.join(timeout=30)
         assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def port(runs: Path) -> Iterator[int]:
+    with served(runs) as number:
+        yield number
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
@@ -138,8 +146,9 @@ def test_what_runs_what_is_swept_and_what_has_ended(runs: Path) -> None:
     )
     sweep, *piped = sorted(found["sweeps"], key=lambda each: each["folder"])
     assert piped and all(each["bad"][0].startswith("damaged: ") for each in piped)
-    assert (sweep["facts"], sweep["share"]) == (["1 done", "2 waiting"], pytest.approx(1 / 3))
-    assert (sweep["folder"], sweep["pages"]) == ("delays-sweep-1", ["index.html"])
+    facts = ["1 done", "2 waiting", "seeds 1, 2, 3", "delays-sweep-1"]
+    assert (sweep["facts"], sweep["share"]) == (facts, pytest.approx(1 / 3))
+    assert (sweep["folder"], sweep["pages"]) == ("delays-sweep-1", ["live.html", "index.html"])
     ended, forged, *others = sorted(found["ended"], key=lambda each: (-len(each["pages"]), each["folder"]))
     assert all(each["bad"][0].startswith("damaged: ") for each in others)
     assert (ended["folder"], ended["pages"]) == ("sub/quickstart-1-9f3a1c20", ["report.html"])
@@ -177,8 +186,11 @@ def test_the_case_of_a_run_the_failures_and_the_comparison_of_a_sweep(tmp_path: 
     with locked(begun):
         found = state(tmp_path)
     (swept,), (ended,), (running,) = found["sweeps"], found["ended"], found["running"]
-    assert (swept["facts"], swept["bad"]) == (["1 done"], ["1 failed"])
-    assert swept["pages"] == ["comparison/comparison.html"]
+    assert (swept["facts"], swept["bad"]) == (
+        ["1 done", "by method", "seeds 1, 2, 3", "sweep-1"],
+        ["1 failed", "1 of 1 runs with warnings"],
+    )
+    assert swept["pages"] == ["live.html", "comparison/comparison.html"]
     assert ended["facts"][0] == "method = gossip, network.loss = 0.2"
     assert "a full disk" in " ".join(ended["bad"]) and "a full disk" not in " ".join(ended["facts"])
     assert running["facts"][0] == "protocol.name=gossip" and not any(
@@ -300,3 +312,33 @@ def test_ctrl_c_ends_it_as_it_should(runs: Path) -> None:
     assert watching.stdout is not None and watching.stdout.readline().startswith("http://127.0.0.1:")
     watching.send_signal(signal.SIGINT)
     assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)
+
+
+def test_the_page_of_an_unfinished_sweep_is_made_from_its_finished_runs(tmp_path: Path) -> None:
+    write_run(tmp_path, clients=3, clusters=1, evaluations=2, steps=2).finalise()
+    sweep = tmp_path / "sweep-1"
+    sweep.mkdir()
+    (sweep / "sweep.json").write_text(json.dumps(SWEEP | {"name": "delays"}))
+    (tmp_path / "linked").symlink_to(sweep)
+    (tmp_path / ".hidden").mkdir()
+    shutil.copy(sweep / "sweep.json", tmp_path / ".hidden")
+    with served(tmp_path) as number:
+        status, page = get(number, "/sweep-1/live.html")
+        facts, _ = facts_and_columns(page)
+        assert status == 200 and [run["place"] for run in facts["runs"]] == ["../quickstart-1-9f3a1c20"]
+        assert 'http-equiv="refresh" content="20"' in page
+        assert get(number, "/sweep-1/live.html") == (200, page)
+        with urlopen(f"http://127.0.0.1:{number}/sweep-1/live.html") as answer:
+            assert any("sandbox" in one for one in answer.headers.get_all("Content-Security-Policy"))
+        cells = [cell | {"state": "waiting", "directory": None} for cell in SWEEP["cells"]]
+        (sweep / "sweep.json").write_text(json.dumps(SWEEP | {"cells": cells}))
+        os.utime(sweep / "sweep.json", (1, 1))
+        status, said = get(number, "/sweep-1/live.html")
+        assert status == 404 and "no run is finished" in said
+        for other in ("linked", ".hidden", "quickstart-1-9f3a1c20", "nothing", "%2e%2e"):
+            assert get(number, f"/{other}/live.html")[0] == 404
+
+
+def test_the_list_has_a_search_field() -> None:
+    page = rendered_page("watch.html")
+    assert 'type="search"' in page and "search();" in page

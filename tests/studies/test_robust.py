@@ -141,7 +141,7 @@ def test_a_profile_has_the_share_of_clients_that_reach_each_result(beside_alone:
     assert figure is not None and _profile(Comparison(comparison.study, metrics=["messages.sent"])) is None
     drawn = {ax.get_title(): {line.get_label(): line for line in ax.lines} for ax in figure.axes}
     for group in comparison.groups:
-        line = drawn[f"network.loss = {group.values['network.loss']}"][group.values["method"]]
+        line = drawn[f"lost messages = {group.values['network.loss']}"][group.values["method"]]
         ends = np.concatenate([run.finals("distance") for run in group.runs])
         expected = [
             100 * np.mean(ends <= result) for result in line.get_xdata()

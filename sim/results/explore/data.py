@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.explore.clock import Ticks
-from sim.results.explore.columns import PageColumn, real, whole
 from sim.results.explore.messages import Messages, messages_of
 from sim.results.explore.places import places
 from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, states_of
+from sim.results.report.columns import PageColumn, real, whole
 from sim.results.report.graph import true_groups
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView

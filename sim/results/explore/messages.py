@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.explore.clock import Ticks
-from sim.results.explore.columns import PageColumn, whole
+from sim.results.report.columns import PageColumn, whole
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import MESSAGE_EVENTS
 from sim.results.view import RunView

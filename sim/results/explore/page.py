@@ -1,6 +1,5 @@
 """explore.html: a self-contained page on which a run is walked through in time."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.files.input_file import SETTINGS_BYTES, read_regular
-from sim.results.explore.columns import packed
 from sim.results.explore.data import Content, Sources, content_of
+from sim.results.report.columns import inert, packed
 from sim.results.report.html import rendered_page, with_link
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
@@ -97,7 +96,7 @@ def _side(suffix: str, content: Content) -> dict[str, Any]:
         "notes": facts["notes"],
         "no_sources": facts.get("no_sources", ""),
         "sources_note": (facts["sources"] or {}).get("note", ""),
-        "facts": _inert({"facts": facts, "columns": index}),
+        "facts": inert({"facts": facts, "columns": index}),
         "data": data,
     }
 
@@ -107,9 +106,3 @@ def _difference(second: SecondRun) -> dict[str, Any] | None:
         return None
     time_s, events, actor = second.difference
     return {"time": time_s, "events": events, "actor": actor}
-
-
-def _inert(value: object) -> str:
-    """Return strict JSON that cannot end a script."""
-    found = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -48,6 +48,7 @@ def with_link(report: str) -> str:
 
 
 SCRIPT = "plotly.min.js"
+_PACKAGES = ("sim.results.report", "sim.results.explore", "sim.studies")  # each with a folder of templates
 _SHARED = f"""<script src="../{SCRIPT}" onerror="document.documentElement.className = 'lone'"></script>"""
 
 
@@ -73,7 +74,7 @@ def rendered_page(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    loader = ChoiceLoader([PackageLoader("sim.results.report"), PackageLoader("sim.results.explore")])
+    loader = ChoiceLoader([PackageLoader(each) for each in _PACKAGES])
     templates = Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
     known = {"font": FONT, "light": LIGHT, "dark": DARK, "variables": _variables}
     templates.globals |= known | {"outcome": outcome, "text": text}

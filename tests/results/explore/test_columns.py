@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results.explore.clock import Ticks
-from sim.results.explore.columns import packed, real, whole
+from sim.results.report.columns import packed, real, whole
 from tests.results.explore.unpacked import columns_of
 
 NUMBERS = st.lists(st.integers(0, (1 << 32) - 1))

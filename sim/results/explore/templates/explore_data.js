@@ -3,30 +3,6 @@
 const [WAITS, TRAINS, DOWN, FINISHED] = [0, 1, 2, 3];
 const FIRST_SENDER = 3;  // state_end: 0 a timer, 1 cut short, 2 unknown, then 3 + number of the sender
 
-function json(id) {
-  return JSON.parse(document.getElementById(id).textContent);
-}
-
-async function unpacked(index, base64) {
-  const bytes = Uint8Array.from(atob(base64), letter => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const content = new Uint8Array(await new Response(stream).arrayBuffer());
-  const columns = {};
-  let at = 0;
-  for (const [name, [kind, count, rises]] of Object.entries(index)) {
-    const width = Number(kind[1]), planes = content.subarray(at, at + count * width);
-    const whole = new Uint8Array(count * width);
-    for (let plane = 0; plane < width; plane++)
-      for (let row = 0; row < count; row++) whole[row * width + plane] = planes[plane * count + row];
-    const Kind = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array }[kind];
-    const values = new Kind(whole.buffer);
-    if (rises) for (let row = 1; row < count; row++) values[row] += values[row - 1];
-    columns[name] = values;
-    at += count * width;
-  }
-  return columns;
-}
-
 // The number of entries from `first` to before `end` that are at most `value`, in an ascending array, plus `first`.
 function after(values, value, first = 0, end = values.length) {
   while (first < end) {

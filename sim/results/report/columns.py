@@ -1,8 +1,9 @@
 """Columns of numbers in a page: differences, byte planes, deflated together, in base64.
 
-`explore_data.js` unpacks them.
+`columns.js` unpacks them.
 """
 
+import json
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping
@@ -51,3 +52,9 @@ def packed(columns: Mapping[str, PageColumn]) -> tuple[dict[str, list[Any]], str
     index = {name: [each.kind, int(each.values.size), each.rises] for name, each in columns.items()}
     content = b"".join([each.encoded() for each in columns.values()])
     return index, b64encode(zlib.compress(content, 9)).decode("ascii")
+
+
+def inert(value: object) -> str:
+    """Return strict JSON that cannot end a script."""
+    found = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

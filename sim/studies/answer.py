@@ -1,0 +1,232 @@
+"""The answer of a study in sentences: the best value of an axis, its lead, and who is worse off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.studies.comparison import Comparison
+from sim.studies.groups import SeedGroup
+from sim.studies.statistics import LEVEL, Contrast, contrast
+from sim.studies.study import WAITS, WORST, higher_is_better, is_share
+from sim.studies.tables import figure, name_of, unit_of
+
+_SHOWN_MAX = 4  # values of an axis in one sentence
+Setting = tuple[str, ...]
+"""Values of the other axes."""
+
+
+def answer(comparison: Comparison) -> list[str]:
+    """Return sentences that answer the question of a study, each computed from the compared figures."""
+    standing = Standing(comparison)
+    if len(standing.ranking) < 2:
+        return []
+    parts = [standing.best, *standing.elsewhere, standing.lead, standing.harm, standing.cautions]
+    return [part for part in parts if part]
+
+
+class Standing:
+    """Ranking of the values of the baseline's axis by the measure at the end.
+
+    It covers the settings of the other axes in which every value has runs.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        measure = comparison.study.measure
+        known = [metric for metric in comparison.metrics if metric not in WAITS]
+        self.metric = measure if measure in known or not known else known[0]
+        self.sign = 1 if higher_is_better(self.metric) else -1
+        self.axis = comparison.compared_axis
+
+    @cached_property
+    def settings(self) -> dict[Setting, dict[str, SeedGroup]]:
+        """Groups by value of the axis, by setting; only groups with a known result."""
+        found: dict[Setting, dict[str, SeedGroup]] = {}
+        for group in self.comparison.groups if self.axis is not None else ():
+            setting = tuple(text for axis, text in group.texts.items() if axis != self.axis)
+            if not math.isnan(self._mean(group)):
+                found.setdefault(setting, {})[group.texts[self.axis or ""]] = group
+        return found
+
+    @cached_property
+    def complete(self) -> dict[Setting, dict[str, SeedGroup]]:
+        values = set().union(*self.settings.values())
+        return {setting: groups for setting, groups in self.settings.items() if groups.keys() == values}
+
+    @cached_property
+    def ranking(self) -> list[tuple[str, float]]:
+        """Values of the axis with their mean result over settings, the best first."""
+        values = next(iter(self.complete.values()), {})
+        means = {
+            value: float(np.mean([self._mean(groups[value]) for groups in self.complete.values()]))
+            for value in values
+        }
+        return sorted(means.items(), key=lambda each: -self.sign * each[1])
+
+    @cached_property
+    def gap(self) -> Contrast:
+        """Difference of the best from the second value, paired by seed; each seed is a mean over settings."""
+        (first, _), (second, _), *_ = self.ranking
+        ours, theirs = self._by_seed(first), self._by_seed(second)
+        common = sorted(ours.keys() & theirs.keys())
+        if not common:
+            return contrast(list(ours.values()), list(theirs.values()), paired=False)
+        return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
+
+    @property
+    def best(self) -> str:
+        (first, mean), (second, _), *_ = self.ranking
+        count, found = len(self.complete), self.gap.difference
+        over = f" on average over {count:,} settings" if count > 1 else ""
+        end = f"{self._value(first)} has the best {name_of(self.metric)} at the end"
+        if not found.mean:
+            return f"{end}{over}, {self._figure(mean)}, and so has {self._value(second)}."
+        more = "more" if found.mean > 0 else "less"
+        lead = f"{self._difference(abs(found.mean))} {more} than {self._value(second)}"
+        return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty()})."
+
+    def _certainty(self) -> str:
+        found, p = self.gap.difference, self.gap.p
+        if math.isnan(found.low):
+            return "one seed: chance may explain the difference"
+        low, high = sorted([self.sign * found.low, self.sign * found.high])
+        runs = f"{found.runs:,} seeds" + ("" if self.gap.paired else " each")
+        shown = f"95 % interval {figure(low, self.metric)} to {figure(high, self.metric)}, {runs}"
+        return shown if p < 1 - LEVEL else f"{shown}; chance may explain the difference"
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """Sentences about the settings in which another value is best."""
+        if len(self.settings) < 2:
+            return []
+        first, winners = self.ranking[0][0], dict[str, list[Setting]]()
+        for setting, groups in self.settings.items():
+            best = max(groups, key=lambda value: self.sign * self._mean(groups[value]))
+            winners.setdefault(best, []).append(setting)
+        own = len(winners.pop(first, []))
+        if not winners:
+            return [f"It is the best in {'both' if own == 2 else f'all {own:,}'} settings."]
+        found = [f"{self._value(best)} {self._where(settings)}" for best, settings in winners.items()]
+        more = f"; and {len(found) - _SHOWN_MAX:,} others" if len(found) > _SHOWN_MAX else ""
+        where = f"It is the best in {own:,} of {len(self.settings):,} settings"
+        return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}."]
+
+    def _where(self, settings: Sequence[Setting]) -> str:
+        study = self.comparison.study
+        varied = [axis for axis in study.axes if axis != self.axis]
+        for place, axis in enumerate(varied):  # all settings with some values of one axis
+            values = dict.fromkeys(setting[place] for setting in settings)
+            alike = [setting for setting in self.settings if setting[place] in values]
+            if len(values) < len(study.axes[axis]) and len(alike) == len(settings):
+                return f"with {study.label(axis)} = {' or '.join(values)}"
+        names = [
+            ", ".join(
+                f"{study.label(axis)} = {value}"
+                for axis, value in zip(varied, setting, strict=True)
+                if len(study.axes[axis]) > 1
+            )
+            for setting in settings
+        ]
+        more = f" and {len(names) - 2:,} other settings" if len(names) > 2 else ""
+        return f"with {' and with '.join(names[:2])}{more}"
+
+    @property
+    def lead(self) -> str:
+        """The time from which the best value's mean curve leads until the end; empty without curves."""
+        times, curves = self._curves()
+        first = self.ranking[0][0]
+        if first not in curves or len(curves) < 2:
+            return ""
+        others = [each for value, each in curves.items() if value != first]
+        ahead: NDArray[np.float64] = np.min([self.sign * (curves[first] - each) for each in others], axis=0)
+        times, leads = times[~np.isnan(ahead)], ahead[~np.isnan(ahead)] > 0
+        if not times.size or not leads[-1]:
+            return ""
+        behind = np.flatnonzero(~leads)
+        since, end = 0 if not behind.size else int(behind[-1]) + 1, text.duration(float(times[-1]))
+        if since == times.size - 1:
+            return f"It leads only at the end, at {end}."
+        if since == 0:
+            return f"It leads at all times until {end}."
+        return f"It leads from {text.duration(float(times[since]))} on, until {end}."
+
+    def _curves(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+        """Return times [T], and the mean curve [T] over settings by value."""
+        times, curves = self.comparison.curves(self.metric)
+        by_group = {id(group): mean for group, mean, _ in curves}
+        found: dict[str, list[NDArray[np.float64]]] = {}
+        for groups in self.complete.values():
+            for value, group in groups.items():
+                if id(group) in by_group:
+                    found.setdefault(value, []).append(by_group[id(group)])
+        return times, {value: np.mean(each, axis=0) for value, each in found.items()}
+
+    @property
+    def harm(self) -> str:
+        """Clients that are worse than alone; without such figures, the results of the worst 10 %."""
+        hurt = {value: self._hurt(value) for value, _ in self.ranking}
+        known = {value: share for value, share in hurt.items() if not math.isnan(share)}
+        if known:
+            return f"Worse than alone are {self._listed(known, 'accuracy', ' of the clients')}."
+        worst = self.metric + WORST
+        if worst not in self.comparison.metrics:
+            return ""
+        ends = {value: self._mean_over_settings(value, worst) for value, _ in self.ranking}
+        known = {value: mean for value, mean in ends.items() if not math.isnan(mean)}
+        return f"The worst 10 % of the clients reach {self._listed(known, worst)}." if known else ""
+
+    def _listed(self, known: Mapping[str, float], metric: str, of: str = "") -> str:
+        rows = list(known.items())
+        shown = rows[: _SHOWN_MAX - 1] + rows[-1:] if len(rows) > _SHOWN_MAX else rows
+        figures = [
+            f"{self._figure(each, metric)}{of if not number else ''} with {self._value(value)}"
+            for number, (value, each) in enumerate(shown)
+        ]
+        return f"{', '.join(figures[:-1])} and {figures[-1]}" if len(figures) > 1 else figures[0]
+
+    def _hurt(self, value: str) -> float:
+        lines = [self.comparison.line(groups[value], self.metric).robust for groups in self.complete.values()]
+        found = [line.hurt.mean for line in lines if line is not None]
+        return float(np.mean(found)) if len(found) == len(lines) else math.nan
+
+    @property
+    def cautions(self) -> str:
+        """A sentence about runs with warnings."""
+        notes = self.comparison.footnotes
+        names = [self.comparison.named(group) for group in self.comparison.groups]
+        groups = [name for name in names if notes.marks(name)]
+        if not groups:
+            return ""
+        more = f" and of {len(groups) - 3:,} other groups" if len(groups) > 3 else ""
+        return f"Runs of {'; '.join(groups[:3])}{more} have warnings: read the footnotes (\N{DAGGER}) first."
+
+    def _mean(self, group: SeedGroup, metric: str = "") -> float:
+        return self.comparison.line(group, metric or self.metric).estimate.mean
+
+    def _mean_over_settings(self, value: str, metric: str) -> float:
+        return float(np.mean([self._mean(groups[value], metric) for groups in self.complete.values()]))
+
+    def _by_seed(self, value: str) -> dict[int, float]:
+        """Return the mean result over settings by seed, for seeds that all settings have."""
+        rows = [self.comparison.numbers(groups[value], self.metric) for groups in self.complete.values()]
+        seeds = set(rows[0]).intersection(*rows[1:])
+        return {seed: float(np.mean([row[seed] for row in rows])) for seed in sorted(seeds)}
+
+    def _value(self, value: str) -> str:
+        assert self.axis is not None
+        is_word = not value.replace(".", "").replace("-", "").isdecimal()
+        return value if is_word else f"{self.comparison.study.label(self.axis)} = {value}"
+
+    def _figure(self, number: float, metric: str = "") -> str:
+        metric = metric or self.metric
+        return f"{figure(number, metric)} {unit_of(metric)}".strip()
+
+    def _difference(self, number: float) -> str:
+        points = "points" if is_share(self.metric) else unit_of(self.metric)
+        return f"{figure(number, self.metric)} {points}".strip()

@@ -1,0 +1,188 @@
+"""The answer of a study: sentences with the figures of its tables."""
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sim.errors import UserError
+from sim.studies.answer import Standing, answer
+from sim.studies.cells import Plan
+from sim.studies.comparison import Comparison
+from sim.studies.study import StudiedRun, Study, load_study
+from sim.studies.sweep import SweepResult
+from sim.studies.words import stated_labels, words_of
+from tests.results.synthetic import write_run
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+Small = tuple[Plan, SweepResult]
+
+
+def stated(
+    folder, monkeypatch: pytest.MonkeyPatch, results: Mapping[tuple[str, str], list[float]]
+) -> Comparison:
+    """Return the comparison of runs with these accuracies by method and speed, one for each seed."""
+    runs, numbers = [], {}
+    paths = {
+        seed: write_run(
+            folder / str(seed), clients=3, clusters=1, evaluations=3, steps=5, seed=seed
+        ).finalise()
+        for seed in range(len(next(iter(results.values()))))
+    }
+    for (method, speed), ends in results.items():
+        for seed, end in enumerate(ends):
+            run = StudiedRun(paths[seed], {"method": method, "speed": speed})
+            numbers[method, speed, seed] = end
+            runs.append(run)
+    monkeypatch.setattr(
+        StudiedRun,
+        "number",
+        lambda run, metric: numbers[run.values["method"], run.values["speed"], run.seed],
+    )
+    methods, speeds = [tuple(dict.fromkeys(each[place] for each in results)) for place in (0, 1)]
+    study = Study("one", "", {"method": methods, "speed": speeds}, {}, tuple(runs))
+    return Comparison(study, metrics=["accuracy"])
+
+
+def test_the_best_its_lead_and_its_interval_are_those_of_the_runs(tmp_path, monkeypatch) -> None:
+    a, b = [0.80, 0.84, 0.82], [0.70, 0.76, 0.71]
+    found = answer(stated(tmp_path, monkeypatch, {("a", "1"): a, ("b", "1"): b}))
+    gaps = np.subtract(a, b)
+    low, high = stats.t.interval(0.95, 2, loc=gaps.mean(), scale=stats.sem(gaps))
+    assert found[0] == (
+        f"a has the best test accuracy at the end: 82.0 %, {100 * gaps.mean():.1f} points more than b "
+        f"(95 % interval {100 * low:.1f} to {100 * high:.1f}, 3 seeds)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        ({("a", "1"): [0.8, 0.5], ("b", "1"): [0.6, 0.69]}, "2 seeds; chance may explain the difference"),
+        ({("a", "1"): [0.8], ("b", "1"): [0.6]}, "one seed: chance may explain the difference"),
+        ({("a", "1"): [0.8, 0.8], ("b", "1"): [0.8, 0.8]}, "80.0 %, and so has b."),
+    ],
+)
+def test_a_lead_that_may_be_chance_is_called_so(tmp_path, monkeypatch, results, said: str) -> None:
+    assert said in answer(stated(tmp_path, monkeypatch, results))[0]
+
+
+def test_where_another_value_is_best_is_said(tmp_path, monkeypatch) -> None:
+    results = {
+        ("a", "1"): [0.9, 0.91],
+        ("b", "1"): [0.5, 0.51],
+        ("a", "5"): [0.8, 0.81],
+        ("b", "5"): [0.82, 0.83],
+    }
+    comparison = stated(tmp_path, monkeypatch, results)
+    first, second, *_ = answer(comparison)
+    assert first.startswith("a has the best test accuracy at the end on average over 2 settings: 85.5 %, 19")
+    assert second == "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5."
+    results["b", "5"] = [0.5, 0.5]
+    assert answer(stated(tmp_path / "x", monkeypatch, results))[1] == "It is the best in both settings."
+
+
+def test_settings_that_some_values_lack_do_not_rank(tmp_path, monkeypatch) -> None:
+    results = {("a", "1"): [0.9], ("b", "1"): [0.5], ("b", "5"): [1.0]}
+    assert Standing(stated(tmp_path, monkeypatch, results)).ranking == [("a", 0.9), ("b", 0.5)]
+
+
+def test_lower_is_better_for_a_distance(small: Small) -> None:
+    comparison = Comparison(load_study([small[1].directory]))
+    standing = Standing(comparison)
+    means = {
+        method: float(
+            np.mean(
+                [
+                    line.estimate.mean
+                    for line in comparison.lines
+                    if line.metric == "distance" and line.group.values["method"] == method
+                ]
+            )
+        )
+        for method in ("alone", "gossip")
+    }
+    best, other = sorted(means, key=lambda method: means[method])
+    assert standing.ranking == [(best, pytest.approx(means[best])), (other, pytest.approx(means[other]))]
+    first = answer(comparison)[0]
+    assert first.startswith(f"{best} has the best distance") and f"less than {other}" in first
+
+
+def test_the_lead_starts_where_the_curves_cross_for_the_last_time(tmp_path, monkeypatch) -> None:
+    comparison = stated(tmp_path, monkeypatch, {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6]})
+    times, mean = np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.1, 0.5, 0.4, 0.8])
+    other = np.array([0.1, 0.2, 0.45, 0.6])
+    first, second = comparison.groups
+    half = np.zeros(4)
+    comparison.curves = lambda metric: (times, [(first, mean, half), (second, other, half)])  # type: ignore[method-assign]
+    assert plain(Standing(comparison).lead) == "It leads only at the end, at 30 s."
+    other[2] = 0.3
+    assert plain(Standing(comparison).lead) == "It leads from 10 s on, until 30 s."
+    other[3] = math.nan
+    assert plain(Standing(comparison).lead) == "It leads from 10 s on, until 20 s."
+    other[:] = 0.0
+    assert plain(Standing(comparison).lead) == "It leads at all times until 30 s."
+    other[3] = 0.9
+    assert plain(Standing(comparison).lead) == ""
+
+
+def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeypatch) -> None:
+    comparison = stated(tmp_path, monkeypatch, {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6]})
+    shares = [comparison.line(group, "accuracy").robust.hurt.mean for group in comparison.groups]
+    expected = (
+        f"Worse than alone are {100 * shares[0]:.1f} % of the clients with a and {100 * shares[1]:.1f} %"
+    )
+    assert Standing(comparison).harm == f"{expected} with b."
+
+
+def test_without_training_alone_the_worst_tenth_is_named(small: Small) -> None:
+    comparison = Comparison(load_study([small[1].directory]))
+    assert Standing(comparison).harm.startswith("The worst 10 % of the clients reach ")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("devices.override.0.slowdown", "slowdown (devices override 1)"),
+        ("training.learning_rate", "learning rate (training)"),
+        ("protocol.name", "protocol"),
+        ("method", "method"),
+        ("clients.count", "number of clients"),
+    ],
+)
+def test_keys_have_labels_in_words(key: str, words: str) -> None:
+    assert words_of(key) == words
+
+
+def test_labels_are_stated_for_axes() -> None:
+    assert stated_labels(["a.b= two words "], ["a.b"]) == {"a.b": "two words"}
+    for wrong in ("a.c=x", "a.b", "a.b="):
+        with pytest.raises(UserError, match=r'must be KEY="words", with one of the axes a\.b'):
+            stated_labels([wrong], ["a.b"])
+
+
+@pytest.mark.parametrize(
+    ("axes", "baseline", "compared"),
+    [
+        (("speed", "method"), None, "method"),
+        (("speed", "method"), "speed=1", "speed"),
+        (("speed", "churn"), None, "churn"),
+        (("speed", "size"), None, "speed"),
+    ],
+)
+def test_methods_are_compared_unless_a_baseline_says_otherwise(
+    tmp_path, axes: tuple[str, ...], baseline: str | None, compared: str
+) -> None:
+    values = {"speed": (1, 2), "size": (3, 4), "method": ("a", "b"), "churn": ("none", "some")}
+    path = write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=5).finalise()
+    pairs = itertools.product(*[values[axis] for axis in axes])
+    runs = tuple([StudiedRun(path, dict(zip(axes, pair, strict=True))) for pair in pairs])
+    study = Study("one", "", {axis: values[axis] for axis in axes}, {}, runs)
+    assert Comparison(study, metrics=["accuracy"], baseline=baseline).compared_axis == compared
