@@ -86,7 +86,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Time, random numbers, and observations",
             "",
             client,
-            "now sleep spawn rng observe finished newcomer late name iterations",
+            "now sleep spawn rng observe finished newcomer late name model_group iterations",
         ),
         (
             "Custom losses: `Objective`",

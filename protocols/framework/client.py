@@ -60,6 +60,11 @@ class Client(Node):
         """Number of completed steps; 0 again for a client that restarts without its state."""
         self.setup()
 
+    @property
+    def model_group(self) -> int:
+        """Number of the client's group of models: 0 for `[model]`, k for `[[model_group]]` number k."""
+        return self.context.model_group
+
     async def on_start(self) -> None:
         if self.newcomer:
             await self._start_from_peers()

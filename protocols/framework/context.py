@@ -84,7 +84,8 @@ class ClientContext:
     later. `links`: the actor's links in the topology. `trainable`: returns a model with 0 for parameters that
     no optimizer changes. `compute`: the device and data of a server that has them; a client gets its own
     separately. `model`: the model of its vectors; for a server, that of the first client. `number`: a
-    client's number, from 0, in the scenario and in its name; None for a server. `noise`: returns the noise
+    client's number, from 0, in the scenario and in its name; None for a server. `model_group`: number of its
+    group of models. `noise`: returns the noise
     generator of an actor by name, for a `GaussianMechanism`.
     """
 
@@ -100,5 +101,6 @@ class ClientContext:
     compute: Compute | None = None
     model: Model | None = None
     number: int | None = None
+    model_group: int = 0
     noise: Callable[[str], Noise] | None = None
     report: Callable[[str, str, Any], None] = _discard_report

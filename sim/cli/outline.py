@@ -95,7 +95,8 @@ def _models(scenario: Scenario, plan: RunPlan) -> str:
     sizes += [f"{text.size(constants)} of constants, shared by all clients"] if constants else []
     uncounted = sorted({name for kind in kinds for name in kind.uncounted})
     sizes += [f"operations without a formula are estimated: {', '.join(uncounted)}"] if uncounted else []
-    return f"{scenario.model.name}; {', '.join(sizes)}"
+    names = dict.fromkeys(model.name for model in scenario.models)
+    return f"{' and '.join(names)}; {', '.join(sizes)}"
 
 
 def _time(scenario: Scenario) -> str:

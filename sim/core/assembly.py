@@ -36,9 +36,10 @@ from sim.world.network_model import NetworkModel
 class ClientParts:
     """A client. Client number i owns part i of the engine's data.
 
-    cost, slowness: properties of the device. start: initial model, by default shared by all clients.
-    neighbours: names of linked clients and servers, by default all other clients. later: state after a return
-    that is not listed in the `churn` of the simulation. backup_every_s: seconds between backups of the model.
+    cost, slowness: properties of the device. model_group: number of its group of models. start: initial
+    model, by default shared by all clients with the same model. neighbours: names of linked clients and
+    servers, by default all other clients. later: state after a return that is not listed in the `churn` of
+    the simulation. backup_every_s: seconds between backups of the model.
     own_settings: settings of the protocol that differ for this client.
     """
 
@@ -50,6 +51,7 @@ class ClientParts:
     slowness: Slowness | None = None
     links: Links = NO_LINKS
     up_at_start: bool = True
+    model_group: int = 0
     later: State = "fresh"
     backup_every_s: float = 0.0
     own_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -199,6 +201,7 @@ class _Assembly:
         training: LearningSettings,
         links: Links = NO_LINKS,
         number: int | None = None,
+        model_group: int = 0,
         compute: Compute | None = None,
     ) -> ClientContext:
         """Create a context. number: number of a client. compute: computing of a server that has a device."""
@@ -211,6 +214,7 @@ class _Assembly:
             compute=compute,
             model=model,
             number=number,
+            model_group=model_group,
             **self.shared,
         )
 
@@ -218,9 +222,10 @@ class _Assembly:
         returns = self.returns.get(index, ())
         backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
         backups_s += [client.backup_every_s] if client.later == "stale" else []
+        who = (client.name, self._neighbours(client), client.training, client.links, index)
         return ClientLife(
             client.name,
-            self._context(client.name, self._neighbours(client), client.training, client.links, index),
+            self._context(*who, client.model_group),
             self._make_client,
             returns=tuple([(each.time_s, each.state) for each in returns]),
             later=client.later,

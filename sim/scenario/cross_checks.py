@@ -37,6 +37,9 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _augmentation(sections)
     yield from _precision(sections)
     yield from model_misfits(sections.model, sections.data)
+    for number, group in enumerate(sections.model_group):
+        for misfit in model_misfits(group.model, sections.data):
+            yield SettingError(f"model_group.{number}.{misfit.key}", misfit.value, misfit.problem)
     yield from _client_numbers(sections)
     yield from _positions(sections)
     yield from _starts(sections)

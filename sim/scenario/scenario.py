@@ -18,6 +18,7 @@ from sim.errors import UserError, errors_about
 from sim.files.named_files import files_beside
 from sim.learning.data.kinds import Data
 from sim.learning.models.kinds import Model
+from sim.learning.models.model import ModelSection
 from sim.plugins.loader import Plugin, absolute_name
 from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import put, value_at
@@ -40,6 +41,7 @@ from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.engine import EngineSection
+from sim.scenario.sections.model_group import ModelGroup
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
@@ -100,6 +102,7 @@ class Scenario:
     supervision: Supervision
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
+    model_group: tuple[ModelGroup, ...] = ()
     tuned: Tuned | None = None
     question: str = ""
     """First comment of the file: the question that it answers, and the expected result."""
@@ -113,6 +116,11 @@ class Scenario:
     """Runs of this file for `coterie sweep`; not part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Sentences about implicit changes to the file."""
+
+    @property
+    def models(self) -> tuple[ModelSection, ...]:
+        """Models of the groups of clients: that of `[model]`, and then those of `[[model_group]]`."""
+        return (self.model, *[group.model for group in self.model_group])
 
     @property
     def name(self) -> str:

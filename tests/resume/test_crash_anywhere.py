@@ -29,6 +29,7 @@ MODELS = {
     "vmap": ('model={ name = "mlp", hidden = [8] }', "engine.way=vmap"),
     "loop": ('model={ name = "mlp", hidden = [8] }', "engine.way=loop"),
 }
+GROUPS = ('model_group=[{ clients = [1, 2], model = { name = "logistic-regression" } }]',)
 PULLED = ("protocol.name=cobo", "protocol.patience=700 ms")
 PLAIN = ("protocol.name=gossip",)
 ALONE = ("protocol.name=ditto", "protocol.patience=700 ms")  # a job in each of many calls, with pulls
@@ -62,6 +63,12 @@ def test_a_run_goes_on_from_anywhere(
     tmp_path: Path, protocol: Sequence[str], optimizer: str, model: str, workers: int
 ) -> None:
     crash(tmp_path, protocol, optimizer, model, workers, crashes=1)
+
+
+@pytest.mark.parametrize("model", ["dense", "loop"])
+def test_a_run_with_groups_of_models_goes_on_from_anywhere(tmp_path: Path, model: str) -> None:
+    method = f"protocol.name={Path(__file__).parents[2] / 'docs/examples/distillation.py'}:Distillation"
+    crash(tmp_path, (method, *GROUPS), "momentum", model, 2, crashes=1)
 
 
 def test_the_quickstart_goes_on_from_anywhere(tmp_path: Path) -> None:

@@ -234,6 +234,7 @@ class _Builder:
             slowness=client.slowness,
             links=plan.links.get(name, NO_LINKS),
             up_at_start=client.up_at_start,
+            model_group=plan.learning.groups[index],
             later=later,
             backup_every_s=backup_every_s,
             own_settings=plan.learning.trainings[index].own,
@@ -253,21 +254,28 @@ class _Builder:
 
     def _initial_parameters(self) -> list[Vector]:
         """Return each client's x_0: shared by clients with the same model, independent, or partly shared."""
-        kind, seed = self.scenario.model.initialisation, self.scenario.run.seed
+        seed, sections = self.scenario.run.seed, self.scenario.models
         models = [own.architecture for own in self.learning.settings]
         common = {key: start_of(own.architecture, seed) for key, own in self.learning.kinds.items()}
 
-        def separate(index: int, model: Architecture) -> torch.Tensor:
+        def separate(index: int, model: Architecture, kind: str) -> torch.Tensor:
             start = start_of(model, seed, index)
             if kind == "shared-backbone":
                 backbone = model.part("backbone")
                 start[backbone] = common[model.key][backbone]
             return start
 
-        if kind == "shared":
-            alike = {key: self.engine.vector(start) for key, start in common.items()}
-            return [alike[model.key] for model in models]
-        return [self.engine.vector(separate(index, model)) for index, model in enumerate(models)]
+        shared = dict[str, Vector]()
+        found = []
+        for index, (model, group) in enumerate(zip(models, self.plan.learning.groups, strict=True)):
+            kind = sections[group].initialisation
+            if kind != "shared":
+                found.append(self.engine.vector(separate(index, model, kind)))
+                continue
+            if model.key not in shared:
+                shared[model.key] = self.engine.vector(common[model.key])
+            found.append(shared[model.key])
+        return found
 
 
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:

@@ -32,6 +32,7 @@ def _is_seen_in_its_plan(scenario: Scenario) -> bool:
     return (
         isinstance(scenario.model, FullyConnected)
         and scenario.model.start is None
+        and not scenario.model_group
         and not scenario.plugins
         and engine.way in ("auto", "fastest")
         and (engine.precision, engine.micro_batch, engine.devices) == ("float32", None, None)

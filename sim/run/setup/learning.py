@@ -56,10 +56,11 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
     """Load the learning side of a plan with created models on a device. Raises UserError."""
     dataset, own = plan.dataset, plan.own
     settings, of_servers = _settings_of_each(scenario, plan)
-    kinds = {each.architecture.key: each for each in settings}
-    if isinstance(scenario.model, OwnModel):
-        [mine] = kinds.values()
-        scenario.model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
+    kinds = {each.architecture.key: (each, group) for each, group in zip(settings, plan.groups, strict=True)}
+    for mine, group in kinds.values():
+        model = scenario.models[group]
+        if isinstance(model, OwnModel):
+            model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
     _require_fitting_metrics(scenario, plan)
     _try_single_samples(scenario, plan, (*settings, *[of_servers] * len(plan.servers)))
     outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
@@ -89,9 +90,10 @@ def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[Lear
         except UserError as error:
             raise UserError(f"{error.problem}; {about}") from None
         except FAILURES as error:
-            if not isinstance(scenario.model, OwnModel):
+            model = scenario.models[plan.groups[number] if number < clients else 0]
+            if not isinstance(model, OwnModel):
                 raise
-            raise scenario.model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
+            raise model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
 
 
 def _settings_of_each(

@@ -1,5 +1,6 @@
 """Models of the clients."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sim.errors import UserError
@@ -8,28 +9,63 @@ from sim.learning.data.dataset import Dataset
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.decoupled import Decoupled
 from sim.learning.models.mlp import FullyConnected
+from sim.learning.models.model import ModelSection
 from sim.learning.models.own import OwnModel
 from sim.learning.models.size import Sized
 from sim.learning.models.transformer import Lora
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
+from sim.world.participants import Participants
+
+
+def groups_of_clients(scenario: Scenario, participants: Participants) -> tuple[int, ...]:
+    """Return the group of each client: its index in `scenario.models`. Raises UserError."""
+    groups = [0] * len(participants.clients)
+    for number, group in enumerate(scenario.model_group):
+        for client in group.selected("model_group", number, participants):
+            groups[client] = number + 1
+    return tuple(groups)
 
 
 def models_of_clients(
-    scenario: Scenario, dataset: Dataset, folder: DataFolder, *, made: bool
+    scenario: Scenario, groups: Sequence[int], dataset: Dataset, folder: DataFolder, *, made: bool
 ) -> tuple[Sized, ...]:
     """Return the model of each client; clients with the same model share one object. Raises UserError.
 
     made: create each `Architecture`; otherwise only return the sizes of fully connected models.
     """
-    model, shape = scenario.model, dataset.input_shape
-    parts = scenario.protocol.method.parts
-    each, options = ["common"] * scenario.clients.count, {"common": dict[str, Any]()}
+    method, models = scenario.protocol.method, scenario.models
+    if method.parts is not None and scenario.model_group:
+        raise UserError(
+            f'model_group: protocol.name = "{scenario.protocol.name}" exchanges parts of models; use '
+            'model.name = "decoupled" with several backbones instead'
+        )
+    of_group = [_models(scenario, model, groups, dataset, folder, made) for model in models]
+    each = tuple([of_group[group][client] for client, group in enumerate(groups)])
+    kinds = dict.fromkeys(model.key for model in each)
+    if len(kinds) > 1:
+        _require_heterogeneous(scenario)
+    for number, found in enumerate(of_group[1:]):
+        if found[0].key in [other[0].key for other in of_group[: number + 1]]:
+            name = models[number + 1].name
+            raise UserError(f'model_group.{number}.model.name = "{name}": equals the model of another group')
+    return each
+
+
+def _models(
+    scenario: Scenario,
+    model: ModelSection,
+    groups: Sequence[int],
+    dataset: Dataset,
+    folder: DataFolder,
+    made: bool,
+) -> list[Sized]:
+    """Return the model that each client has in the group of this model."""
+    shape, parts = dataset.input_shape, scenario.protocol.method.parts
+    each, options = ["common"] * len(groups), {"common": dict[str, Any]()}
     if isinstance(model, Decoupled):
         each = _backbones(scenario, model, folder)
         options = {backbone: {"backbone": backbone, "parts": parts or ()} for backbone in each}
-        if len(options) > 1:
-            _require_heterogeneous(scenario, model)
     elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
@@ -43,28 +79,33 @@ def models_of_clients(
             options["common"]["inputs"] = dataset.inputs
     if not made:
         assert isinstance(model, FullyConnected)
-        return (model.size(shape, dataset.outputs),) * len(each)
+        return [model.size(shape, dataset.outputs)] * len(each)
     kinds = {kind: model.architecture(shape, dataset.outputs, **given) for kind, given in options.items()}
     if model.start is not None:
         from sim.learning.models.start_file import set_start
 
         for architecture in kinds.values():
             set_start(architecture, folder.file("model.start", model.start))
-    return tuple([kinds[kind] for kind in each])
+    return [kinds[kind] for kind in each]
 
 
-def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
+def _require_heterogeneous(scenario: Scenario) -> None:
     """Raise UserError unless the method and newcomers support models of different architectures."""
-    backbones, newcomers = list(model.backbones), scenario.clients.newcomers
+    newcomers, model = scenario.clients.newcomers, scenario.model
+    differ, remedy = "[[model_group]] states several models", "remove the groups"
+    if not scenario.model_group:
+        assert isinstance(model, Decoupled)
+        differ, remedy = f"model.backbones = {list(model.backbones)}", "name one"
     if not scenario.protocol.method.heterogeneous:
+        what = "backbone" if not scenario.model_group else "model"
         raise UserError(
-            f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
-            "models, so all clients need the same backbone; name one"
+            f'{differ}: protocol.name = "{scenario.protocol.name}" mixes whole '
+            f"models, so all clients need the same {what}; {remedy}"
         )
     if not isinstance(newcomers, FreshStart):
         raise UserError(
-            f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but with model.backbones = '
-            f'{backbones} they differ; must be "fresh", or name one backbone'
+            f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but with {differ} they '
+            f'differ; must be "fresh", or {remedy.replace("name one", "name one backbone")}'
         )
 
 

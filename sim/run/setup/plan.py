@@ -28,7 +28,7 @@ from sim.run.setup.memory import (
     steps_allowed,
     workloads,
 )
-from sim.run.setup.models import models_of_clients
+from sim.run.setup.models import groups_of_clients, models_of_clients
 from sim.run.setup.owners import Owned, owned
 from sim.run.setup.training import ClientTraining, training_of_each
 from sim.scenario.protocol_errors import servers_of
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
 class LearningPlan:
     """Plan of learning: the data and their owners, each client's work, and the servers.
 
-    objective: that of the method; None for that of the data. trainings, work: by client; clients with equal
-    models and training share an object. own: the samples of the clients, in the order of `names`, and then of
-    the servers.
+    objective: that of the method; None for that of the data. groups: index in the scenario's models, by
+    client. trainings, work: by client; clients with equal models and training share an object. own: the
+    samples of the clients, in the order of `names`, and then of the servers.
     """
 
     dataset: Dataset
     objective: Objective | None
+    groups: tuple[int, ...]
     trainings: tuple[ClientTraining, ...]
     work: tuple[Workload, ...]
     names: tuple[str, ...]
@@ -160,10 +161,12 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     objective = protocol.objective
     if objective is None:
         _require_classes(scenario, dataset)
-    models = models_of_clients(scenario, dataset, folder, made=made)
     partition, validation = scenario.data.share_out(dataset, count, seed)
     clients = [client_name(index) for index in range(count)]
-    trainings = training_of_each(scenario, Participants(seed, clients, (), partition.clusters))
+    participants = Participants(seed, clients, (), partition.clusters)
+    groups = groups_of_clients(scenario, participants)
+    models = models_of_clients(scenario, groups, dataset, folder, made=made)
+    trainings = training_of_each(scenario, participants)
     work = workloads(models, trainings, 1 if objective is None else objective.views)
     require_room(scenario, work, room)
     if min(len(rows) for rows in partition.train) == 0:
@@ -173,7 +176,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     if not protocol.alone:
         plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
-    return LearningPlan(dataset, objective, trainings, work, names, partition.clusters, plans, own)
+    return LearningPlan(dataset, objective, groups, trainings, work, names, partition.clusters, plans, own)
 
 
 def _require_classes(scenario: Scenario, dataset: Dataset) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 from actors.settings.base import SettingError
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
-from sim.kernel.random import key
 from sim.learning.engine.optimizers import Optimizer
 from sim.scenario.refusals import line_of
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.training import Training, TrainingOverride, own_settings
+from sim.scenario.sections.training import Training, own_settings
 from sim.world.participants import Participants
 
 
@@ -42,29 +41,11 @@ def training_of_each(scenario: Scenario, participants: Participants) -> tuple[Cl
     """Return the training of each client. Raises UserError."""
     of_client: dict[int, list[int]] = {}
     for number, entry in enumerate(scenario.training.override):
-        for client in _selected(number, entry, participants):
+        for client in entry.selected("training.override", number, participants):
             of_client.setdefault(client, []).append(number)
     combinations = {tuple(numbers) for numbers in of_client.values()} | {()}
     made = {numbers: _with_overrides(scenario, numbers) for numbers in sorted(combinations)}
     return tuple([made[tuple(of_client.get(client, ()))] for client in range(len(participants.clients))])
-
-
-def _selected(number: int, entry: TrainingOverride, participants: Participants) -> tuple[int, ...]:
-    """Return the clients of an override. Raises UserError if there are none."""
-    if entry.clients is not None:
-        return entry.clients
-    where = f"training.override.{number}"
-    if entry.cluster is not None:
-        return participants.in_cluster(entry.cluster, f"{where}.cluster")
-    assert entry.share is not None
-    count = len(participants.clients)
-    # Sort by a hash per client, so that each client's draw hardly depends on the other clients.
-    seed = participants.seed
-    ordered = sorted(range(count), key=lambda client: key(seed, "training override", number, client))
-    chosen = tuple(ordered[: round(entry.share * count)])
-    if not chosen:
-        raise UserError(f"{where}.share = {entry.share}: selects none of {count} clients; must be larger")
-    return chosen
 
 
 def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTraining:

@@ -16,6 +16,7 @@ from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.engine import EngineSection
+from sim.scenario.sections.model_group import ModelGroup
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.protocol import ProtocolChoice
 from sim.scenario.sections.run import Run
@@ -35,6 +36,7 @@ class Sections(Settings):
     clients: Clients
     data: Annotated[Data, PluginPoint(OwnData)]
     model: Annotated[Model, PluginPoint(OwnModel)]
+    model_group: tuple[ModelGroup, ...] = ()
     training: Training
     protocol: ProtocolChoice
     network: Network

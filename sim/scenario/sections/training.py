@@ -8,14 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from actors.settings.base import SettingError, Settings, at_least_one, exactly_one, idle
+from actors.settings.base import SettingError, Settings, at_least_one, idle
 from actors.settings.quantities import (
-    ClientList,
     Count,
-    CountOrZero,
     PositiveWeight,
     Share,
-    ShareAboveZero,
     ShareBelowOne,
     Weight,
     Within,
@@ -23,6 +20,7 @@ from actors.settings.quantities import (
 from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import RULES, OptimizerKind
 from sim.learning.schedules import RateSchedule
+from sim.scenario.sections.selection import SelectedClients
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
 _Ratio = Annotated[PositiveFloat, Within(0.01, 100)]
@@ -62,24 +60,18 @@ class AugmentationSection(Settings):
 
 BatchSize = Annotated[PositiveInt, Within(1, 1_000_000, "no data set has more samples")]
 
-_SELECTORS = ("clients", "share", "cluster")
+_SELECTORS = tuple(SelectedClients.model_fields)
 _OF_PROTOCOL = ("local_steps", "local_epochs")
 _OF_ENGINE = ("precision",)
 
 
-class TrainingOverride(Settings):
+class TrainingOverride(SelectedClients):
     """Exceptions for the training of some clients. Omitted keys are as in `[training]`.
 
     Select the clients by exactly one of `clients`, `share` and `cluster`. If several entries state a key for
     a client, the last entry applies.
     """
 
-    clients: ClientList | None = None
-    """The clients."""
-    share: ShareAboveZero | None = None
-    """Share of the clients, drawn at random, instead of `clients`."""
-    cluster: CountOrZero | None = None
-    """True cluster, instead of `clients`: all clients in it."""
     optimizer: OptimizerKind | None = None
     """Optimizer of these clients. Settings that it does not use, such as `momentum`, get their defaults."""
     learning_rate: PositiveWeight | None = None
@@ -113,7 +105,6 @@ class TrainingOverride(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingOverride:
-        exactly_one(self, *_SELECTORS)
         at_least_one(self, *[key for key in type(self).model_fields if key not in _SELECTORS])
         if self.local_steps is not None and self.local_epochs is not None:
             raise SettingError("local_epochs", self.local_epochs, "set either local_steps or local_epochs")
