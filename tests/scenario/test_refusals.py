@@ -47,8 +47,8 @@ BAD = {
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, model_group, "
-        "training, protocol, network, devices, churn, churn_process, change, engine, supervision, server, tuned, sweep; "
-        "did you mean 'network'?",
+        "training, protocol, network, devices, churn, churn_process, change, engine, supervision, server, "
+        "tuned, sweep; did you mean 'network'?",
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),
