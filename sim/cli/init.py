@@ -1,8 +1,9 @@
 """The command `coterie init`: files for a new method."""
 
 import keyword
+import sys
+from importlib.metadata import packages_distributions
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ _FILES = {
     "{name}.ipynb": "notebook.ipynb.txt",
 }
 """Template of each file. NAME and CLASS in its text are replaced."""
+_OURS = ("actors", "coterie", "protocols", "sim")
 
 
 def init(
@@ -62,5 +64,5 @@ def _require_module_name(name: str) -> None:
             f"{name!r:.120}: must be a name of lowercase letters, digits and _ that starts with a letter, is "
             "no keyword of Python, and does not start with test_"
         )
-    if find_spec(name) is not None:
+    if name in {*_OURS, *sys.stdlib_module_names, *packages_distributions()}:
         raise UserError(f"{name}: is the name of an installed module; choose another name")
