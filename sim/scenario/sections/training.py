@@ -71,7 +71,7 @@ class Training(Settings):
     nesterov: bool = False
     """True for Nesterov's momentum, for sgd with momentum."""
     weight_decay: Weight = 0.0
-    """Weight decay: added to the gradient by sgd and adam, decoupled in adamw."""
+    """Weight decay: decoupled in adamw, and otherwise added to the gradient."""
     betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
     """Decay rates of the two moments of adam and adamw."""
     epsilon: PositiveWeight = 1e-8
@@ -115,7 +115,9 @@ class Training(Settings):
                 users.setdefault(key, []).append(kind)
         for key, kinds in users.items():
             if self.optimizer not in kinds:
-                only = f"only {' and '.join(kinds)} use{'s' * (len(kinds) == 1)} it"
+                *others, last = kinds
+                names = f"{', '.join(others)} and {last}" if others else last
+                only = f"only {names} use{'s' * (not others)} it"
                 idle(self, f'{only}, and optimizer is "{self.optimizer}"', key)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")

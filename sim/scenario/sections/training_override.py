@@ -51,17 +51,17 @@ class TrainingOverride(Settings):
     clip_norm: PositiveWeight | None = None
     """Maximum Euclidean norm of the gradient."""
     momentum: ShareBelowOne | None = None
-    """Momentum of sgd."""
+    """Momentum."""
     dampening: ShareBelowOne | None = None
-    """Dampening of sgd's momentum."""
+    """Dampening of the momentum."""
     nesterov: bool | None = None
     """True for Nesterov's momentum."""
     weight_decay: Weight | None = None
     """Weight decay."""
     betas: tuple[ShareBelowOne, ShareBelowOne] | None = None
-    """Decay rates of the two moments of adam and adamw."""
+    """Decay rates of the two moments."""
     epsilon: PositiveWeight | None = None
-    """Constant that adam and adamw add to the denominator."""
+    """Constant in the denominator."""
     batch_size: BatchSize | None = None
     """Samples per step. A step of a larger batch takes longer on a device with a `speed`."""
     local_steps: Count | None = None
