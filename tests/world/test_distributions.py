@@ -56,9 +56,7 @@ def test_a_kind_refuses_step_times_that_are_always_0(distribution):
     assert zero != stated
     with pytest.raises(ValidationError):
         TypeAdapter(StepTime).validate_python(zero)
-        pytest.fail(
-            f"use the type L for the largest value of {general(distribution)}, or P for a value above 0"
-        )
+        pytest.fail(f"give the largest value of {general(distribution)} the type L, or P if it is above 0")
 
 
 @pytest.mark.parametrize("distribution", ALL[1:], ids=general)
