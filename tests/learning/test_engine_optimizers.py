@@ -83,9 +83,10 @@ def test_the_text_of_weight_decay_names_the_kinds_that_decouple_it(
     optimizer.rule.step(optimizer, *rows, state, torch.zeros(2, 1, dtype=torch.float64), torch.ones(2, 1))
     text = Training.model_json_schema()["properties"]["weight_decay"]["description"]
     names_it = re.search(rf"\b{name}\b", text) is not None
+    does = "adds" if added else "does not add"
     assert names_it == (not added), (
         f"{'remove' if names_it else 'name'} {name} in the text of weight_decay in "
-        f"sim/scenario/sections/training.py: it {'adds' if added else 'does not add'} the decay to the gradient"
+        f"sim/scenario/sections/training.py: it {does} the decay to the gradient"
     )
 
 
