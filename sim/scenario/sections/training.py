@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from actors.settings.base import SettingError, Settings, idle
+from actors.settings.base import SettingError, Settings, require_defaults
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
 from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import RULES, OptimizerKind
@@ -118,7 +118,7 @@ class Training(Settings):
                 *others, last = kinds
                 names = f"{', '.join(others)} and {last}" if others else last
                 only = f"only {names} use{'s' * (not others)} it"
-                idle(self, f'{only}, and optimizer is "{self.optimizer}"', key)
+                require_defaults(self, f'{only}, and optimizer is "{self.optimizer}"', key)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
         if self.dampening and (self.nesterov or not self.momentum):
