@@ -125,7 +125,7 @@ def at_least_one(section: Settings, *keys: str) -> None:
         )
 
 
-def idle(section: Settings, reason: str, *keys: str) -> None:
+def require_defaults(section: Settings, reason: str, *keys: str) -> None:
     """Raise SettingError if one of these keys differs from its default, because it would have no effect."""
     for key in keys:
         if _differs_from_default(section, key):

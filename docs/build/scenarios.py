@@ -223,13 +223,11 @@ def _line(text: str) -> str:
 
 def main() -> None:
     """Write the pages for the protocols of coterie into a folder, each atomically."""
-    from sim.scenario.protocol_lookup import list_protocols, load_protocol
+    from sim.scenario.protocol_lookup import list_settings
 
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    for name, text in reference(
-        {name: load_protocol(name).found.Settings for name in list_protocols()}
-    ).items():
+    for name, text in reference(list_settings()).items():
         new = folder / f"{name}.new"
         new.write_text(text, encoding="utf-8")
         new.replace(folder / name)

@@ -253,15 +253,14 @@ def schema(
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors
-    from sim.scenario.protocol_lookup import list_protocols, load_protocol
+    from sim.scenario.protocol_lookup import list_settings
     from sim.scenario.schema import scenario_schema
 
     users = () if scenario is None else _load(scenario, None, None, None, no_code).plugins
     with exit_on_errors():
         from sim.scenario.plugin_tables import own_tables
 
-        known = {name: load_protocol(name).found.Settings for name in list_protocols()}
-        typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
+        typer.echo(json.dumps(for_editors(scenario_schema(list_settings(), own_tables(users))), indent=2))
 
 
 for _command in (resume, fork, explain, explore, export, pretrain, init):

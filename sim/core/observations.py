@@ -56,7 +56,7 @@ def call_actor(client: ClientLife, hook: str, check: Callable[[Any], T], supervi
         return None
 
 
-def weights_of(
+def collaboration_weights(
     client: ClientLife, clients: Container[str], supervisor: Supervisor
 ) -> Mapping[str, float | Scalar]:
     """Return the collaboration weights of a client, by names of `clients`."""

@@ -14,7 +14,7 @@ from actors.supervisor import Supervisor
 from sim.core.convergence import Plateau
 from sim.core.divergence import Divergence
 from sim.core.lives import ClientLife, with_same_model
-from sim.core.observations import coalition_of, defines, exact_shares, observed, weights_of
+from sim.core.observations import coalition_of, collaboration_weights, defines, exact_shares, observed
 from sim.core.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
@@ -302,7 +302,7 @@ class Observer:
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if defines(up, "weights") else ():
-            found = weights_of(client, self.by_name, self._supervisor)
+            found = collaboration_weights(client, self.by_name, self._supervisor)
             weights: Mapping[str, float] = {peer: float(weight) for peer, weight in found.items()}
             if client.actor is not None and getattr(client.actor, "weights_are_shares", False):
                 weights = exact_shares(weights)

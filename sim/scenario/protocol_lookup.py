@@ -17,6 +17,7 @@ from typing import TypeGuard
 
 import protocols
 from actors.nearest import did_you_mean
+from actors.settings.base import Settings
 from protocols.framework.client import Client
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
@@ -69,6 +70,26 @@ def _classes(tree: ast.Module) -> list[str]:
     """Return the names of the classes that a module defines, or that a package's `__init__` imports."""
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
+
+
+def list_settings() -> dict[str, type[Settings]]:
+    """Return the settings of coterie's protocols by name, each with a docstring for the reference.
+
+    A class from which other protocols derive theirs does not describe any of them. A protocol that uses it,
+    or whose settings have no docstring, is described by the first line of its own documentation.
+    """
+    lines = list_protocols()
+    found: dict[str, type[Settings]] = {name: _known(name).Settings for name in lines}
+
+    def is_of_others(name: str) -> bool:
+        return any(issubclass(other, found[name]) for each, other in found.items() if each != name)
+
+    return {
+        name: type(settings.__name__, (settings,), {"__doc__": lines[name], "__module__": __name__})
+        if settings.__doc__ is None or is_of_others(name)
+        else settings
+        for name, settings in found.items()
+    }
 
 
 def load_protocol(name: str, *, code: bool = True) -> Plugin:

@@ -1,13 +1,17 @@
 """Options of commands and of runs have an effect."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
+from sim.cli.commands import run
+from sim.cli.resume_commands import resume
 from sim.run.options import RunOptions
+from tests.lists import require_listed
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,3 +46,18 @@ def test_ruff_finds_an_option_of_a_command_that_is_not_passed_on() -> None:
             check=False,
         )
         assert ("ARG001" in result.stdout) == found, result.stdout + result.stderr
+
+
+NOT_OF_RESUME = (
+    *("file", "overrides", "unset", "seed"),  # the scenario is in the results
+    *("out", "overwrite"),  # the results replace those of the interrupted run
+    *("on", "address", "verify", "checkpoint_at", "trace", "track", "tensorboard"),
+)
+"""Options of `coterie run` that end with its process: `coterie resume` does not have them."""
+
+
+def test_each_option_of_run_is_also_one_of_resume() -> None:
+    """`resume` starts with new options: without its own, what the option added to the results is lost."""
+    of_run, of_resume = (inspect.signature(command).parameters for command in (run, resume))
+    where = f"`resume` in sim/cli/resume_commands.py, or to NOT_OF_RESUME in {__file__}"
+    require_listed(of_run.keys() - of_resume.keys(), NOT_OF_RESUME, where)

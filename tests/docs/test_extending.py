@@ -73,7 +73,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(diffs) == 10
     for diff in diffs:
         applied = subprocess.run(["git", "apply"], cwd=copy, input=diff, capture_output=True, text=True)
-        assert applied.returncode == 0, applied.stderr + diff
+        assert applied.returncode == 0, (
+            f"the code has changed: write this diff of docs/extending.md again\n{applied.stderr}{diff}"
+        )
     return copy
 
 

@@ -66,7 +66,9 @@ def test_every_method_has_a_page_of_what_is_known_of_it(made: dict[str, str]) ->
         page = made[f"protocols/{name}.md"]
         assert page.startswith(f"# {name}\n\n{first}")
         assert re.search(r"^## Settings\n\n\S", page, re.MULTILINE)
-        assert re.search(rf"^\| {name}\b.*( \d+\.\d \|)+$", page, re.MULTILINE), f"{name}: no figures"
+        assert re.search(rf"^\| {name}\b.*( \d+\.\d \|)+$", page, re.MULTILINE), (
+            f"measure {name}: make weather METHOD={name}"
+        )
         assert f"[`{name}`](/protocols/{name}.md)" in made["protocols.md"]
     assert "    x_i, x_j <- (x_i + x_j)/2" not in made["protocols/dpsgd.md"]
     assert "```text\nx_i, x_j <- (x_i + x_j)/2" in made["protocols/dpsgd.md"]
@@ -79,7 +81,7 @@ def test_the_commands_of_methods_pages_run(made: dict[str, str]) -> None:
     for name in list_protocols():
         lines = re.findall(r"^coterie .*$", made[f"protocols/{name}.md"], re.MULTILINE)
         commands = [shlex.split(line) for line in lines]
-        assert commands
+        assert commands, f"measure {name}: make weather METHOD={name}"
         for program, *words in commands:
             assert (program, words[0]) == ("coterie", "sweep")
             said = CliRunner().invoke(app, [*words, "--dry-run"])

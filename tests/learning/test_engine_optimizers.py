@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sim.learning.engine import Optimizer, optimizers
 from sim.learning.engine.optimizers import OptimizerKind, UpdateRule, kind
-from sim.scenario.sections.training import Training
+from sim.scenario.sections.training import Training, TrainingOverride
 from tests.learning.engines import Jobs, client_data, generator, new_engine, torch_optimizer
 
 OPTIMIZERS = [
@@ -57,6 +57,36 @@ def test_each_setting_that_a_kind_uses_is_one_of_the_optimizer() -> None:
     used = {key for rule in optimizers.RULES.values() for key in rule.uses}
     assert used <= {each.name for each in fields(Optimizer)}
     assert used <= Training.model_fields.keys()
+    absent = used - TrainingOverride.model_fields.keys()
+    assert not absent, f"add {absent} to TrainingOverride in sim/scenario/sections/training.py"
+
+
+def test_only_the_text_of_training_names_kinds() -> None:
+    """A list of the kinds in a second place would be forgotten when a kind is added."""
+    for key, described in TrainingOverride.model_json_schema()["properties"].items():
+        named = set(re.findall(r"\w+", described.get("description", ""))) & optimizers.RULES.keys()
+        assert not named, (
+            f"remove {named} from the text of {key} in sim/scenario/sections/training.py"
+        )
+
+
+@pytest.mark.parametrize("name", optimizers.RULES)
+def test_the_text_of_weight_decay_names_the_kinds_that_decouple_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[Optimizer] = []
+    monkeypatch.setattr(optimizers, "_add_decay", lambda optimizer, *rows: added.append(optimizer))
+    optimizer = Optimizer(name, weight_decay=0.1)
+    rows = [torch.ones(2, WIDTH) for _ in range(2)]
+    state = torch.zeros(2, optimizer.slots * WIDTH) if optimizer.slots else None
+    optimizer.rule.step(optimizer, *rows, state, torch.zeros(2, 1, dtype=torch.float64), torch.ones(2, 1))
+    text = Training.model_json_schema()["properties"]["weight_decay"]["description"]
+    names_it = re.search(rf"\b{name}\b", text) is not None
+    does = "adds" if added else "does not add"
+    assert names_it == (not added), (
+        f"{'remove' if names_it else 'name'} {name} in the text of weight_decay in "
+        f"sim/scenario/sections/training.py: it {does} the decay to the gradient"
+    )
 
 
 GENERAL = {"weight_decay", "clip_norm"}

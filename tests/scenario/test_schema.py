@@ -10,7 +10,7 @@ import pytest
 import sim
 from docs.build.scenarios import reference
 from sim.scenario.editor_schema import for_editors
-from sim.scenario.protocol_lookup import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, list_settings
 from sim.scenario.schema import scenario_schema
 from sim.scenario.sections import Sections
 from tests.scenario.texts import FULL, SMALL, changed
@@ -20,7 +20,7 @@ ROOT = Path(sim.__path__[0]).parent
 
 @pytest.fixture(scope="module")
 def protocols() -> dict[str, Any]:
-    return {name: load_protocol(name).found.Settings for name in list_protocols()}
+    return list_settings()
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,16 @@ def test_every_key_is_documented(protocols: dict[str, Any]) -> None:
         if "description" not in schema and key not in ("kind", "name")
     ]
     assert undocumented == []
+
+
+def test_no_protocol_is_described_by_the_settings_of_others(protocols: dict[str, Any]) -> None:
+    """`make reference` writes these lines, and a method may have no settings besides those of its base."""
+    choices = scenario_schema(protocols)["$defs"]["ProtocolChoice"]["anyOf"]
+    about = {choice["title"]: choice["description"] for choice in choices if "title" in choice}
+    lines = list_protocols()
+    assert [about[name] for name in ("fedavg-plus", "oracle")] == [lines["fedavg-plus"], lines["oracle"]]
+    assert about["gossip"].startswith("Push the model to random peers")
+    assert all(about.values()) and len(set(about.values())) == len(lines)
 
 
 def test_the_reference_is_up_to_date(protocols: dict[str, Any]) -> None:

@@ -1,13 +1,16 @@
 """Distributions: values, means, and refused parameters."""
 
 import math
+import re
 from statistics import NormalDist, fmean, median, pvariance
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from sim.kernel.random import RandomStream
+from sim.world.devices.speeds import StepTime
 from sim.world.distributions import KINDS
 from tests.lists import require_listed
 from tests.world.quantities import constant, lognormal, normal, pareto, uniform
@@ -43,6 +46,17 @@ def test_every_kind_is_tested():
 def general(distribution):
     """The name of the kind of all quantities that this one is."""
     return next(kind.__name__ for kind in KINDS if isinstance(distribution, kind))
+
+
+@pytest.mark.parametrize("distribution", ALL, ids=general)
+def test_a_kind_refuses_step_times_that_are_always_0(distribution):
+    """A run divides by the mean time of a step. A latency may be 0."""
+    stated = distribution.model_dump(mode="json")
+    zero = {key: "0 s" if re.fullmatch(r"[\d.]+ \w+", str(value)) else value for key, value in stated.items()}
+    assert zero != stated
+    with pytest.raises(ValidationError):
+        TypeAdapter(StepTime).validate_python(zero)
+        pytest.fail(f"give the largest value of {general(distribution)} the type L, or P if it is above 0")
 
 
 @pytest.mark.parametrize("distribution", ALL[1:], ids=general)

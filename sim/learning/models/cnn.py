@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
-from actors.settings.base import SettingError, idle
+from actors.settings.base import SettingError, require_defaults
 from actors.settings.quantities import Count, Within
 from sim.learning.data.dataset import DataSection
 from sim.learning.models.model import ModelSection
@@ -47,7 +47,7 @@ class Cnn(ModelSection):
     @model_validator(mode="after")
     def _groups_are_of_norms(self) -> Cnn:
         if self.norm != "group":
-            idle(self, f'it applies to "group", but model.norm is "{self.norm}"', "groups")
+            require_defaults(self, f'it applies to "group", but model.norm is "{self.norm}"', "groups")
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

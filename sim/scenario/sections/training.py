@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from actors.settings.base import SettingError, Settings, at_least_one, idle
+from actors.settings.base import SettingError, Settings, at_least_one, require_defaults
 from actors.settings.quantities import (
     Count,
     PositiveWeight,
@@ -81,17 +81,17 @@ class TrainingOverride(SelectedClients):
     clip_norm: PositiveWeight | None = None
     """Maximum Euclidean norm of the gradient."""
     momentum: ShareBelowOne | None = None
-    """Momentum of sgd."""
+    """Momentum."""
     dampening: ShareBelowOne | None = None
-    """Dampening of sgd's momentum."""
+    """Dampening of the momentum."""
     nesterov: bool | None = None
     """True for Nesterov's momentum."""
     weight_decay: Weight | None = None
     """Weight decay."""
     betas: tuple[ShareBelowOne, ShareBelowOne] | None = None
-    """Decay rates of the two moments of adam and adamw."""
+    """Decay rates of the two moments."""
     epsilon: PositiveWeight | None = None
-    """Constant that adam and adamw add to the denominator."""
+    """Constant in the denominator."""
     batch_size: BatchSize | None = None
     """Samples per step. A step of a larger batch takes longer on a device with a `speed`."""
     local_steps: Count | None = None
@@ -147,7 +147,7 @@ class Training(Settings):
     nesterov: bool = False
     """True for Nesterov's momentum, for sgd with momentum."""
     weight_decay: Weight = 0.0
-    """Weight decay: added to the gradient by sgd and adam, decoupled in adamw."""
+    """Weight decay: decoupled in adamw, and otherwise added to the gradient."""
     betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
     """Decay rates of the two moments of adam and adamw."""
     epsilon: PositiveWeight = 1e-8
@@ -191,8 +191,10 @@ class Training(Settings):
                 users.setdefault(key, []).append(kind)
         for key, kinds in users.items():
             if self.optimizer not in kinds:
-                only = f"only {' and '.join(kinds)} use{'s' * (len(kinds) == 1)} it"
-                idle(self, f'{only}, and optimizer is "{self.optimizer}"', key)
+                *others, last = kinds
+                names = f"{', '.join(others)} and {last}" if others else last
+                only = f"only {names} use{'s' * (not others)} it"
+                require_defaults(self, f'{only}, and optimizer is "{self.optimizer}"', key)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
         if self.dampening and (self.nesterov or not self.momentum):

@@ -66,8 +66,9 @@ class ChurnProcessKind(Settings):
     @property
     @abstractmethod
     def interval(self) -> tuple[str, float] | None:
-        """Key and value of the mean time in seconds between two generated sessions.
+        """Key and value of the mean time in seconds between two generated sessions of the pool.
 
+        For a kind that states the sessions of each client: between two sessions of a client.
         None for a kind that does not generate sessions: they are measured, or listed. The reader of a
         scenario rejects an interval with which too many clients would arrive.
         """

@@ -5,6 +5,7 @@ import pytest
 
 from actors.message import Envelope
 from sim.results.metrics import Metrics
+from sim.results.report.curves import models_over_time
 from sim.results.report.distributions import (
     first_times,
     latencies,
@@ -26,6 +27,7 @@ CURVES = {
     "client-2": [None, None, 0.4, 0.35],
 }
 SENT = [0, 100, 200, 300]
+LAST = {"clients": 1, "mean": 0.5}
 
 
 @pytest.fixture
@@ -92,6 +94,19 @@ def test_staleness_is_spread_over_clients_and_evaluations(tmp_path):
     assert np.interp(0.5, curve.y, curve.x) == pytest.approx(np.nanmedian(values), rel=0.05)
     assert (curve.x[0], curve.x[-1]) == (np.nanmin(values), np.nanmax(values))
     assert latencies(view) is None, "no message was kept"
+
+
+def test_the_models_of_a_client_have_a_curve_each(run):
+    assert models_over_time(RunView(run)) is None
+    metrics = Metrics()
+    for time_s, own, common in ((0.0, 0.1, 0.3), (30.0, 0.9, 0.5)):
+        for name, value in (("accuracy", own), ("accuracy_of_own", own), ("accuracy_of_common", common)):
+            metrics.add(time_s, "client-0", name, value)
+    run.write_metrics(metrics)
+    run.write_summary({**run.summary(), "models": {"own": LAST, "common": LAST}})
+    curves = as_plotly(models_over_time(RunView(run))).data
+    found = {curve.name: (curve.x.tolist(), curve.y.tolist()) for curve in curves}
+    assert found == {"own": ([0, 30], [0.1, 0.9]), "common": ([0, 30], [0.3, 0.5])}
 
 
 def test_what_takes_equally_long_is_not_drawn_as_a_spread(run):

@@ -49,7 +49,7 @@ def draw_batches(
     samples in order.
     """
     if sampling == "all":
-        return everything(len(keys), steps, batch_size)
+        return first_positions(len(keys), steps, batch_size)
     step = first_steps[:, None] + np.arange(steps)  # [clients, steps]
     if sampling == "replacement":
         counter = step[:, :, None] * batch_size + np.arange(batch_size)
@@ -58,7 +58,7 @@ def draw_batches(
         assert_never(sampling)
     fewest, most = int(counts.min()), int(counts.max())
     if fewest == most == batch_size:
-        return everything(len(keys), steps, batch_size)
+        return first_positions(len(keys), steps, batch_size)
     sorted_max = max(_SORTED_MAX, 4 * batch_size)
     epoch, within = np.divmod(step, (counts // batch_size)[:, None])
     if batch_size < fewest and most <= sorted_max:
@@ -95,7 +95,7 @@ def _epoch_order(key: int, epoch: int, count: int) -> np.ndarray:
     return sorted_permutations(epoch_key, np.array([count]))[0, 0]
 
 
-def everything(clients: int, steps: int, batch_size: int) -> np.ndarray:
+def first_positions(clients: int, steps: int, batch_size: int) -> np.ndarray:
     """Return the first batch_size positions in order, in every step: [clients, steps, batch_size]."""
     return np.broadcast_to(np.arange(batch_size), (clients, steps, batch_size))
 

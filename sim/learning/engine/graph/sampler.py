@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.backends.kernels import Computed, ModelKernel
-from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, everything
+from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, first_positions
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import index_tensor, on_lines
@@ -99,7 +99,7 @@ class BatchSampler:
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
         counts, size = self.subset.counts[clients], self.batch_size
         if self._always_all:
-            positions = everything(len(jobs), steps, size)
+            positions = first_positions(len(jobs), steps, size)
         elif len(jobs) == 1 and self.sampling == "shuffled":
             positions = draw_batches_alone(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
         else:
