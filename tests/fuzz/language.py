@@ -10,8 +10,8 @@ import tomli_w
 import torch
 from safetensors.torch import save
 
-from sim.learning.language.base import TransformerShape
 from sim.learning.language.pretraining import Pretraining
+from sim.learning.language.shapes import TransformerShape
 from tests.fuzz import grammar, spoil
 from tests.fuzz.case import Commands
 from tests.fuzz.values import near, odd_key, odd_value

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from sim.cli.console import results_table
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.learning.language.base import BaseNotes, TransformerShape, save_base
+from sim.learning.language.base import BaseNotes, save_base
+from sim.learning.language.shapes import TransformerShape
 from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.run.save.progress import Progress
