@@ -150,7 +150,7 @@ class Qwen2Configuration(LlamaConfiguration):
     layer_types: list[Literal["full_attention"]] | None = None
 
 
-_CONFIGURATIONS: Mapping[str, type[Configuration]] = {
+CONFIGURATIONS: Mapping[str, type[Configuration]] = {
     "gpt2": Gpt2Configuration,
     "llama": LlamaConfiguration,
     "mistral": MistralConfiguration,
@@ -165,10 +165,10 @@ def configured_shape(file: InputFile) -> Shape:
     def parse(content: bytes) -> Shape:
         found = json.loads(content)
         named = found.get("model_type") if isinstance(found, dict) else None
-        kind = _CONFIGURATIONS.get(named) if isinstance(named, str) else None
+        kind = CONFIGURATIONS.get(named) if isinstance(named, str) else None
         if kind is None:
             stated = "none" if named is None else shown(named)
-            allowed = ", ".join(map(repr, _CONFIGURATIONS))
+            allowed = ", ".join(map(repr, CONFIGURATIONS))
             raise file.refusal(
                 "is not the configuration of a model that coterie supports: model_type is "
                 f"{stated}; must be one of {allowed}"
