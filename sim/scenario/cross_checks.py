@@ -12,13 +12,13 @@ from protocols.framework.requirements import ProtocolSettings
 from protocols.shared.server_rounds import RoundClient
 from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
 from sim.learning.models.kinds import model_misfits
-from sim.learning.own_measures import OwnMeasure
 from sim.members import client_numbers
 from sim.results.measures import MEASURES, OF_COTERIE
 from sim.results.metrics import ALONE, OWN_METRICS
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections
+from sim.scenario.sections.measures import OwnMeasure
 from sim.world.membership.kinds import Bootstrap
 
 _EVALUATIONS_MAX = 10**8  # per run: at a millisecond each, they take a day

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,10 +13,12 @@ from typer.testing import CliRunner
 import coterie
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.results.measures import MEASURES, OF_COTERIE, measure_called
+from sim.results.measures import MEASURES, OF_COTERIE, Measure, measure_called
 from sim.results.store.run_directory import RunDirectory
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
+from sim.run.save.progress import Progress
+from sim.run.save.progress_file import ProgressRecord
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.studies.study import higher_is_better
@@ -150,6 +151,10 @@ def test_data_without_targets_have_no_own_measures(tmp_path: Path) -> None:
         load_scenario(write(tmp_path, QUADRATIC), ['run.measures=[{name="own.py:good", better="lower"}]'])
 
 
-def test_an_unknown_measure_has_a_name_at_least() -> None:
-    found: Any = measure_called("of_another_process")
-    assert found.label == "of another process"
+def test_the_progress_of_another_process_names_its_measure() -> None:
+    """Its direction is known only from the results."""
+    measure = Measure("of_another", "of another", higher_is_better=False)
+    progress = Progress("running", 1.0, 1.0, 2.0, 4.0, None, None, None, 0.5, 0, 4, 1, 1.0, measure)
+    stored = ProgressRecord.of(progress, [(1.0, 0.5)]).model_dump_json()
+    assert ProgressRecord.model_validate_json(stored).measure == "of_another"
+    assert measure_called("of_another").label == "of another"

@@ -16,9 +16,9 @@ from actors.settings.quantities import (
 )
 from actors.settings.units import DURATION, SIZE
 from sim.core.rules import ClientBudget, Convergence
-from sim.learning.own_measures import OwnMeasure
 from sim.plugins.point import PluginPoint
 from sim.results.measures import MEASURES
+from sim.scenario.sections.measures import OwnMeasure
 
 _TIES = "true, false, or a whole number from 0 to 1,000,000"
 
