@@ -21,8 +21,7 @@ from benchmarks.measuring import (
     times,
 )
 from sim.learning.architecture import Architecture
-from sim.learning.language.base import Base, TransformerShape
-from sim.learning.models.modules.transformer import ADAPTABLE
+from sim.learning.language.shapes import Base, TransformerShape
 from sim.learning.models.transformer import Lora
 from sim.learning.objectives import next_token
 
@@ -78,7 +77,7 @@ class Adapters(Model):
 
 MODELS_MEASURED = (
     Adapters("adapters on attention", "lora", (CONTEXT,), (CLIENTS,), targets=("attn.c_attn",)),
-    Adapters("adapters on all layers", "lora", (CONTEXT,), (CLIENTS,), targets=ADAPTABLE),
+    Adapters("adapters on all layers", "lora", (CONTEXT,), (CLIENTS,), targets=SHAPE.layers),
 )
 
 

@@ -18,12 +18,14 @@ _FOLDER = "models"  # in the results, by default
 
 class Format(StrEnum):
     safetensors = "safetensors"
+    peft = "peft"
 
 
 def export(
     directory: options.Run,
-    format_: Annotated[  # noqa: ARG001  # there is only one
-        Format, Option("--format", help="Format of the files.")
+    format_: Annotated[
+        Format,
+        Option("--format", help="Format: whole models, or adapters as the package peft reads them."),
     ] = Format.safetensors,
     client: Annotated[
         list[str] | None,
@@ -61,7 +63,7 @@ def export(
 
     The names of the tensors are those of the torch module, so that its `load_state_dict` accepts them. The
     models are computed again from the last checkpoint at or before TIME, and compared with the run's
-    checksums.
+    checksums. With --format peft, the adapters of each client are written to a separate folder.
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
@@ -77,6 +79,7 @@ def export(
             client,
             at,
             name=model,
+            adapters=format_ is Format.peft,
             data_dir=data_dir,
             code=not no_code,
             anyway=anyway,
@@ -84,4 +87,4 @@ def export(
         )
         for each in models:
             folder.mkdir(parents=True, exist_ok=True)
-            typer.echo(each.save(folder))
+            typer.echo(each.save_adapters(folder) if format_ is Format.peft else each.save(folder))

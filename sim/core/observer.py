@@ -293,10 +293,11 @@ class Observer:
         numbers = [client.index for client in clients]
         task, first = self._rules.task, clients[0].compute.settings
         kernel = self._engine.kernel(first.architecture, first.objective)  # in the engine's precision
-        data, names, workers = self._engine.data, self.evaluated, self._engine.workers
+        data, own, workers = self._engine.data, self._rules.own_metrics, self._engine.workers
+        names = [name for name in self.evaluated if name not in {each.name for each in own}]
         return self._engine.read_measurement(
             lambda: measure_models(
-                task, kernel, rows, data.test, numbers, shares, names, data.others, workers
+                task, kernel, rows, data.test, numbers, shares, names, data.others, workers, own
             )
         )
 

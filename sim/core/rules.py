@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import PositiveInt, model_validator
 
 from actors.settings.base import Settings, exactly_one
 from actors.settings.quantities import PositiveDuration, Size, Weight, Within
 from protocols.framework.requirements import ProtocolSettings
+
+if TYPE_CHECKING:
+    from sim.learning.metrics import Metric
 
 Kind = Literal["steps", "samples", "time", "bytes"]
 
@@ -70,6 +73,8 @@ class RunRules:
     """Task of the data: classification, regression, language, or quadratic."""
     metrics: Sequence[str] = ("accuracy", "loss")
     """Names of the measured metrics. Results compare models by the first."""
+    own_metrics: "Sequence[Metric]" = ()
+    """Metrics that functions of the user compute; `metrics` also names them."""
     seed: int = 0
     duration_s: float | None = None
     iterations: int | None = None

@@ -32,6 +32,7 @@ def measure_models(
     names: Sequence[str] = (),
     others: Mapping[str, Subset] = MappingProxyType({}),
     workers: Workers | None = None,
+    own: Sequence[Metric] = (),
 ) -> dict[str, np.ndarray]:
     """Return the named metrics, [N] each, of each client's model `rows[n]` on its samples in `subset`.
 
@@ -39,7 +40,7 @@ def measure_models(
     classes, or their outputs in a regression, are averaged with these shares, and so are their objectives.
     Raises ValueError for ensembles in a task without predictions. others: samples of "train_loss" and
     of the "validation_..." metrics, by "training" and "validation", without augmentation. workers: measure
-    several clients at the same time, by default this thread only.
+    several clients at the same time, by default this thread only. own: further metrics, by user functions.
 
     A client without samples gets nan. A client with a loss that is not finite gets nan for all other metrics:
     the largest of scores that are not numbers says nothing about learning.
@@ -54,7 +55,7 @@ def measure_models(
     loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # decides if other metrics are valid
     of_test = [metric for metric in metrics if metric.on not in _OTHERS]
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
-    found = {name: np.full(len(clients), np.nan) for name in on_samples}
+    found = {name: np.full(len(clients), np.nan) for name in (*on_samples, *[each.name for each in own])}
     numbers, workers = np.asarray(clients, dtype=np.int64), workers or Workers()
     counts = subset.counts[numbers] if found else np.empty(0, np.int64)
     blocks, members = [], 1 if shares is None else shares.shape[1]
@@ -67,9 +68,12 @@ def measure_models(
         block, length = of
         models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
         of_models = None if shares is None else shares[block]
-        return workers.call(
+        measures = workers.call(
             _measured, task, list(on_samples), kernel, models, of_models, subset, numbers[block], length
         )
+        if own:  # here, as functions of the user cannot be sent to another process
+            measures |= _of_metrics(own, task, kernel, models, of_models, subset, numbers[block], length)
+        return measures
 
     for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
         for name, values in of_block.items():
@@ -84,7 +88,7 @@ def measure_models(
             asked = (metric.quantity,)
             values = measure_models(task, kernel, rows, held, clients, shares, asked, workers=workers)
             found[metric.name] = values[metric.quantity]
-    return {metric.name: found[metric.name] for metric in metrics}
+    return {metric.name: found[metric.name] for metric in (*own, *metrics)}
 
 
 @torch.no_grad()  # in any thread
@@ -100,6 +104,21 @@ def _measured(
 ) -> dict[str, np.ndarray]:
     """Return the named metrics of clients with equal numbers of samples, `at_once` samples at a time."""
     metrics = metrics_of(task, names, kernel.objective)
+    return _of_metrics(metrics, task, kernel, rows, shares, subset, clients, at_once)
+
+
+@torch.no_grad()
+def _of_metrics(
+    metrics: Sequence[Metric],
+    task: str,
+    kernel: ModelKernel,
+    rows: Tensor | HeldRows,
+    shares: Tensor | None,
+    subset: Subset,
+    clients: np.ndarray,
+    at_once: int,
+) -> dict[str, np.ndarray]:
+    """Return the metrics of clients, as `_measured`."""
     count, evaluation = int(subset.counts[clients[0]]), _Evaluation(kernel, rows[:], shares, task)
     for start in range(0, count, at_once):
         evaluation.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))

@@ -1,5 +1,6 @@
 """Names and properties of the measures of models; `sim.learning.metrics` computes them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.results import text
@@ -57,7 +58,7 @@ class Measure:
         return "%{y:.1%}" if self.is_share else "%{y:.4~g}"
 
 
-MEASURES = (
+MEASURES = [
     Measure(
         "accuracy",
         "test accuracy",
@@ -97,8 +98,23 @@ MEASURES = (
         is_share=True,
         tasks=("classification",),
     ),
-)
+]
+"""Measures of coterie, and those of the user's functions that `add_measure` added."""
+OF_COTERIE = frozenset(measure.name for measure in MEASURES)
+
+
+def add_measure(measure: Measure) -> None:
+    """Add a measure of the user's function, of a scenario or of earlier results; the latest one applies."""
+    if measure.name not in OF_COTERIE:
+        MEASURES[:] = [*[each for each in MEASURES if each.name != measure.name], measure]
+
+
+def own_measures(names: Iterable[str]) -> list[Measure]:
+    """Return those of the named measures that are not coterie's."""
+    return [measure_called(name) for name in names if name not in OF_COTERIE]
 
 
 def measure_called(name: str) -> Measure:
-    return next(measure for measure in MEASURES if measure.name == name)
+    """Return a measure by name; unknown ones, as of a run that is not finished, have no known direction."""
+    known = (measure for measure in MEASURES if measure.name == name)
+    return next(known, Measure(name, name.replace("_", " "), higher_is_better=True))

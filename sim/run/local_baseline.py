@@ -25,15 +25,17 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
         first, numbers = clients[0].compute.settings, [client.index for client in clients]
         kernel = ran.kernel(first.architecture, first.objective)  # in the engine's precision
         task, measure = simulation.rules.task, simulation.observer.measure.name
+        own = [each for each in simulation.rules.own_metrics if each.name == measure]
         found = measure_models(
             task,
             kernel,
             rows,
             ran.data.test,
             numbers,
-            names=[measure],
+            names=["loss"] if own else [measure],
             others=ran.data.others,
             workers=engine.workers,
+            own=own,
         )
         values = found[measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)

@@ -15,7 +15,7 @@ from protocols.membership.view import MembershipMessage
 from sim.core.budget import Work
 from sim.core.personalized_models import metric_of
 from sim.core.simulation import Simulation
-from sim.results.measures import VALIDATION_LOSS, Measure, measure_called
+from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, own_measures
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -115,6 +115,11 @@ def _of_the_models(
         "graph": _graph(simulation),
         "coalitions": _coalitions(simulation),
     }
+    if own := own_measures(observer.evaluated):
+        found["own_measures"] = [
+            {"name": each.name, "label": each.label, "higher_is_better": each.higher_is_better}
+            for each in own
+        ]
     for name in observer.evaluated:
         if name != "accuracy":
             values = _finite(latest[name], up)

@@ -1,7 +1,7 @@
 """Checks across the sections of a scenario, and of the number of events."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,10 +13,12 @@ from protocols.shared.server_rounds import RoundClient
 from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
 from sim.learning.models.kinds import model_misfits
 from sim.members import client_numbers
-from sim.results.measures import MEASURES
+from sim.results.measures import MEASURES, OF_COTERIE
+from sim.results.metrics import ALONE, OWN_METRICS
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections
+from sim.scenario.sections.measures import OwnMeasure
 from sim.world.membership.kinds import Bootstrap
 
 _EVALUATIONS_MAX = 10**8  # per run: at a millisecond each, they take a day
@@ -124,10 +126,26 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
 def _metrics(sections: Sections) -> Iterator[SettingError]:
     """Return an error for metrics that are not defined for the data, or that are stated twice."""
     names, task = sections.run.metrics or (), sections.data.task
-    allowed = [measure.name for measure in MEASURES if task in measure.tasks]
+    allowed = [each.name for each in MEASURES if task in each.tasks and each.name in OF_COTERIE]
     problem = f"must be different metrics out of {', '.join(allowed)}, for data of a {task}"
     if not set(names) <= set(allowed) or len(set(names)) < len(names):
         yield SettingError("run.metrics", names, problem)
+    yield from _own_measures(sections.run.measures or (), task)
+
+
+def _own_measures(measures: Sequence[OwnMeasure], task: str) -> Iterator[SettingError]:
+    own = [each.measure.name for each in measures]
+    taken = {*OWN_METRICS, *OF_COTERIE, "iterations"}
+    for name, each in zip(own, measures, strict=True):
+        if name in taken or own.count(name) > 1:
+            problem = f"another measure is also named {name}; rename the function"
+            yield SettingError("run.measures", each.name, problem)
+        if "_of_" in name or name.endswith(ALONE):
+            problem = f'the name must not contain "_of_" or end in "{ALONE}"; rename the function'
+            yield SettingError("run.measures", each.name, problem)
+    if own and task == "quadratic":
+        problem = 'need outputs and targets, which data.name = "quadratic" does not have; remove them'
+        yield SettingError("run.measures", own, problem)
 
 
 def _augmentation(sections: Sections) -> Iterator[SettingError]:

@@ -13,7 +13,7 @@ from actors.settings.base import Settings
 from sim.files.named_files import NamesFile
 from sim.files.picture_folder import picture_files
 from sim.files.saved_folder import saved_files
-from sim.learning.language.base import checkpoint_files
+from sim.learning.language.checkpoints import checkpoint_files
 from sim.plugins.point import annotated
 from sim.plugins.source_files import digest_of_coterie
 from sim.scenario.key_path import put

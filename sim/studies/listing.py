@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError, one_line
-from sim.results.measures import MEASURES
 from sim.results.outcome import cautions, protocol
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, is_under_way
@@ -82,7 +81,7 @@ def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _measured_by_now(progress: dict[str, Any]) -> dict[str, Any]:
     """Return the last evaluation of a running run, in the format of a summary."""
     name = progress.get("measure", "accuracy")
-    if name not in [measure.name for measure in MEASURES]:
+    if not isinstance(name, str) or not name.isidentifier():
         return {}
     return {"measure": name, name: {"mean": progress.get("reached", progress.get("accuracy"))}}
 

@@ -26,7 +26,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/examples").rglob("*.*"))}
 README_EXAMPLE = "docs/examples/pull_gossip.py"  # as my_file.py, which a test of its own compares
-SHORTER = {**SHORT, "labels": ["run.budget.steps=20"], "minimal": ["run.duration=10 s"]}
+SHORTER = {
+    **SHORT,
+    "labels": ["run.budget.steps=20"],
+    "minimal": ["run.duration=10 s"],
+    "ranking": [],
+    "segmentation": [],
+}
 # What prepares a shell or a machine: its targets are looked up, it is not run again in the middle of tests.
 SHELL = re.compile(
     r"(make (?P<target>[\w-]+)|source \.venv/bin/activate|cd (?P<folder>\S+)|python figure.py )"

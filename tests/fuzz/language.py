@@ -10,10 +10,11 @@ import tomli_w
 import torch
 from safetensors.torch import save
 
-from sim.learning.language.base import TransformerShape
 from sim.learning.language.pretraining import Pretraining
+from sim.learning.language.shapes import TransformerShape
 from tests.fuzz import grammar, spoil
 from tests.fuzz.case import Commands
+from tests.fuzz.checkpoints import FOLDER, checkpoint
 from tests.fuzz.values import near, odd_key, odd_value
 
 _SHAPE = TransformerShape(vocabulary=256, context=8, width=8, depth=1, heads=2, inner=16)
@@ -49,9 +50,15 @@ _SCENARIO: dict[str, Any] = {
 }
 
 
-def _base(rng: Random, changes: int) -> tuple[bytes, list[str]]:
-    """A base whose tensors, notes or bytes are spoiled."""
-    return _weights(_SHAPE, rng, changes)
+def _written_base(scenario: dict[str, Any], rng: Random, changes: int) -> tuple[list[str], list[str]]:
+    """Write a base, in a file or a folder, with so many places spoiled. Returns changes and files."""
+    if rng.random() < 0.5:
+        words = checkpoint(rng, changes)
+        scenario["model"]["base"] = FOLDER
+        return words, [f"{FOLDER}/{path.name}" for path in sorted(Path(FOLDER).iterdir())]
+    content, words = _weights(_SHAPE, rng, changes)
+    Path("base.safetensors").write_bytes(content)
+    return words, ["base.safetensors"]
 
 
 def _weights(shape: TransformerShape, rng: Random, changes: int) -> tuple[bytes, list[str]]:
@@ -96,16 +103,15 @@ def language_models(rng: Random, changes: int) -> tuple[list[str], Commands]:
     scenario, settings = json.loads(json.dumps(_SCENARIO)), dict(_SETTINGS)
     texts = {"ab.txt": b"abba " * 60, "cd.txt": "cd\u00e9\n".encode() * 60}
     places = rng.choices(("base", "text", "file", "scenario", "settings"), k=changes)
-    content, words = _base(rng, places.count("base"))
+    words, bases = _written_base(scenario, rng, places.count("base"))
     for _ in range(places.count("text")):
         name = rng.choice(list(texts))
         texts[name], how = spoil.damaged_bytes(texts[name], rng)
         words.append(f"{name}: {how}")
-    for name, text in {**texts, "base.safetensors": content}.items():
+    for name, text in texts.items():
         Path(name).write_bytes(text)
     words += [
-        spoil.replace_file(Path(rng.choice(["base.safetensors", *texts])), rng)
-        for _ in range(places.count("file"))
+        spoil.replace_file(Path(rng.choice([*bases, *texts])), rng) for _ in range(places.count("file"))
     ]
     change = (grammar.change, spoil.damaged_table)
     words += [rng.choice(change)(scenario, rng) for _ in range(places.count("scenario"))]

@@ -104,6 +104,9 @@ _FOLDERS = (
 )
 
 
+_FORMATS = ("peft", "safetensors", "", "pickle")
+
+
 def exports(rng: Random, changes: int) -> tuple[list[str], Commands]:
     """Models of a run, exported with odd options, or from a spoiled checkpoint, log, table or scenario."""
     directory = _copied(rng)
@@ -111,12 +114,18 @@ def exports(rng: Random, changes: int) -> tuple[list[str], Commands]:
     words: list[str] = []
     parts = sorted(path.name for path in directory.iterdir() if path.is_file() and path.suffix != ".html")
     for _ in range(changes):
-        match rng.choice(("file", "client", "at", "model", "out")):
+        match rng.choice(("file", "client", "at", "model", "out", "format")):
             case "file":
                 words.append(_spoiled_file(directory / rng.choice(parts), rng))
                 continue
             case option:
-                odd = {"client": _CLIENTS, "at": _TIMES, "model": _MODELS, "out": _FOLDERS}[option]
+                odd = {
+                    "client": _CLIENTS,
+                    "at": _TIMES,
+                    "model": _MODELS,
+                    "out": _FOLDERS,
+                    "format": _FORMATS,
+                }[option]
                 more = [f"--{option}={rng.choice(odd)}"]
         options += more
         words.append(spoil.shown(more))

@@ -65,9 +65,7 @@ def test_only_the_text_of_training_names_kinds() -> None:
     """A list of the kinds in a second place would be forgotten when a kind is added."""
     for key, described in TrainingOverride.model_json_schema()["properties"].items():
         named = set(re.findall(r"\w+", described.get("description", ""))) & optimizers.RULES.keys()
-        assert not named, (
-            f"remove {named} from the text of {key} in sim/scenario/sections/training.py"
-        )
+        assert not named, f"remove {named} from the text of {key} in sim/scenario/sections/training.py"
 
 
 @pytest.mark.parametrize("name", optimizers.RULES)

@@ -29,8 +29,9 @@ from sim.learning.data.text import TextData
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.evaluation import measure_models
 from sim.learning.language import pretraining
-from sim.learning.language.base import BaseNotes, TransformerShape, load_base, save_base
+from sim.learning.language.base import BaseNotes, load_base, save_base
 from sim.learning.language.pretraining import Pretraining, pretrain
+from sim.learning.language.shapes import TransformerShape
 from sim.learning.language.tokenizers import Bytes, Characters, TokenizerFile
 from sim.learning.models.kinds import MODELS
 from sim.learning.models.transformer import Lora
@@ -442,8 +443,8 @@ SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
         "contains a block 999999, but only",
     ),
     "another architecture": (
-        checkpoint({"model_type": "llama"}),
-        "config.json: is not a configuration of GPT-2",
+        checkpoint({"model_type": "opt"}),
+        "config.json: is not the configuration of a model that coterie supports: model_type is .opt.",
     ),
     "another activation": (
         checkpoint({"activation_function": "relu"}),

@@ -1,5 +1,6 @@
 """Models out of a run: torch's own modules, loaded from exported files, have the accuracies of the run."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -199,6 +200,40 @@ def test_adapters_come_with_their_base(tmp_path: Path, monkeypatch: pytest.Monke
     assert float(loss.double().mean()) == pytest.approx(measured(directory, "ab-2", 3.0, "loss"), rel=1e-6)
     assert torch.equal(module(x), again(x))
     assert of_run.predict("ab-2", x.numpy()).shape == (*x.shape, 256)
+
+
+def test_adapters_are_written_as_peft_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/peers loads such folders with peft."""
+    directory = languages.run(
+        tmp_path, "model.alpha=3", 'model.targets=["attn.c_attn", "mlp.c_proj"]'
+    ).directory
+    assert directory is not None
+    monkeypatch.chdir(tmp_path)
+    result = command("export", directory, "--format", "peft", "--client", "cd-1", "--at", "2 s")
+    assert result.exit_code == 0, result.output
+    folder = Path(result.stdout.strip())
+    assert folder == directory / "models" / "cd-1-at-2"
+    assert sorted(each.name for each in folder.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["fan_in_fan_out"]) == (2, 3, True)
+    assert settings["target_modules"] == ["attn.c_attn", "mlp.c_proj"]
+    assert settings["base_model_name_or_path"] == str(tmp_path / "base.safetensors")
+    state = coterie.load(directory).state_dict("cd-1", at="2 s")
+    written = load_file(folder / "adapter_model.safetensors")
+    assert len(written) == 4
+    for layer in settings["target_modules"]:
+        for part in ("A", "B"):
+            values = written[f"base_model.model.transformer.h.0.{layer}.lora_{part}.weight"]
+            assert torch.equal(values.T, state[f"h.0.{layer}.lora_{part.lower()}"])
+
+
+def test_models_without_adapters_are_not_written_for_peft(tmp_path: Path) -> None:
+    directory = run(tmp_path, QUADRATIC, "run.duration=1 s", "run.evaluate_every=1 s").directory
+    result = command("export", directory, "--format", "peft")
+    assert result.exit_code == 2 and 'model.name = "point" has no adapters' in result.stderr
 
 
 @pytest.mark.parametrize("checkpoints", [(), (1.0,)])

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from sim.cli.console import results_table
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.learning.language.base import BaseNotes, TransformerShape, save_base
+from sim.learning.language.base import BaseNotes, save_base
+from sim.learning.language.shapes import TransformerShape
 from sim.run.options import RunOptions
 from sim.run.running import RunResult, run_scenario
 from sim.run.save.progress import Progress
@@ -25,6 +26,7 @@ from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.learning.test_language import GPT2
+from tests.learning.test_llama import LLAMA
 from tests.simulation.worlds import write
 
 SHAPE = TransformerShape(vocabulary=256, context=8, width=16, depth=1, heads=2, inner=32)
@@ -189,6 +191,37 @@ def test_a_checkpoint_of_hugging_face_runs_and_names_its_results(tmp_path: Path)
     config = tmp_path / "gpt2" / "config.json"
     config.write_text(config.read_text() + " ")
     assert digest(load_scenario(tmp_path / "world.toml", overrides)) != named
+
+
+def test_a_run_on_llama_is_verified_resumed_and_forked(tmp_path: Path) -> None:
+    """Grouped queries, in four parts; and its digest changes with each of them."""
+    shutil.copytree(LLAMA, tmp_path / "llama")
+    changes = ["model.base=llama", "data.tokenizer=characters", "data.context=7", "run.duration=2 s"]
+    whole = run(tmp_path, *changes)
+    assert whole.summary["perplexity"]["mean"] < 19
+    file, scenario = tmp_path / "world.toml", load_scenario(tmp_path / "world.toml", changes)
+
+    def trace_of(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--quiet"])
+        assert done.exit_code == 0, done.output
+        (report,) = [line for line in done.stdout.splitlines() if line.startswith("report: ")]
+        folder = Path(report.removeprefix("report: ")).parent
+        return str(json.loads((folder / "summary.json").read_text())["trace_hash"])
+
+    stated = [word for change in changes for word in ("--set", change)]
+    assert (
+        trace_of("run", str(file), *stated, "--verify", "--out", str(tmp_path / "verified"))
+        == (whole.summary["trace_hash"])
+    )
+    shorter = load_scenario(file, [*changes[:-1], "run.duration=1 s"])
+    first = run_scenario(shorter, RunOptions(out=tmp_path / "first", checkpoints_s=[0.5]))
+    assert trace_of("resume", str(first.directory), "--until", "2 s") == whole.summary["trace_hash"]
+    forked = trace_of("fork", str(first.directory), "--at", "500 ms", "--set", "run.duration=2 s")
+    assert forked == whole.summary["trace_hash"]
+    before = digest(scenario)
+    part = tmp_path / "llama" / "model-00003-of-00004.safetensors"
+    part.write_bytes(part.read_bytes()[:-4] + bytes(4))
+    assert digest(scenario) != before
 
 
 NEEDS = {"dfedavgm": ["training.momentum=0.5"]}

@@ -17,7 +17,8 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.language.base import BaseNotes, TransformerShape, beside, save_base
+from sim.learning.language.base import BaseNotes, beside, save_base
+from sim.learning.language.shapes import TransformerShape
 from sim.learning.language.tokenizers import tokenizer_called
 
 if TYPE_CHECKING:

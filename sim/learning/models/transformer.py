@@ -20,9 +20,21 @@ if TYPE_CHECKING:
 
     from sim.learning.architecture import Architecture
     from sim.learning.data.dataset import Dataset
-    from sim.learning.language.base import Base
+    from sim.learning.language.shapes import Base
 
-_Target = Literal["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]
+_Target = Literal[
+    "attn.c_attn",
+    "attn.c_proj",
+    "mlp.c_fc",
+    "mlp.c_proj",
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+]
 
 
 class Transformer(ModelSection):
@@ -44,7 +56,7 @@ class Transformer(ModelSection):
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the module for windows of `input_shape[0]` tokens from `classes` different ones."""
-        from sim.learning.language.base import TransformerShape
+        from sim.learning.language.shapes import TransformerShape
 
         shape = TransformerShape(classes, input_shape[0], self.width, self.depth, self.heads, 4 * self.width)
         return shape.made()
@@ -58,17 +70,18 @@ class Lora(ModelSection):
     name: Literal["lora"]
     base: DataFile
     """Pretrained transformer: a file that `coterie pretrain` wrote, or a Hugging Face folder with config.json
-    and model.safetensors, of GPT-2's architecture. The path is relative to the current folder, the scenario's
-    folder, or the data folder."""
+    and model.safetensors, of the architecture of GPT-2, Llama, Mistral or Qwen2. The path is relative to the
+    current folder, the scenario's folder, or the data folder."""
     rank: Annotated[Count, Within(1, 10_000)] = 4
     """Rank of each adapter."""
     alpha: Annotated[PositiveFloat, Within(1e-6, 1e6)] = 32.0
     """Scale of adapters: an adapter adds alpha/rank times its product."""
-    targets: Annotated[tuple[_Target, ...], Field(min_length=1)] = ("attn.c_attn",)
-    """Layers of each block that get an adapter."""
+    targets: Annotated[tuple[_Target, ...], Field(min_length=1)] | None = None
+    """Layers of each block that get an adapter; by default "attn.c_attn" for GPT-2, and "self_attn.q_proj"
+    and "self_attn.v_proj" for Llama, Mistral and Qwen2."""
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
-        if len(set(self.targets)) < len(self.targets):
+        if self.targets is not None and len(set(self.targets)) < len(self.targets):
             yield SettingError("model.targets", self.targets, "must list each layer once")
 
     def load(self, dataset: Dataset, folder: DataFolder) -> Base:
@@ -92,14 +105,19 @@ class Lora(ModelSection):
         if dataset.input_shape[0] > shape.context:
             problem = f"has positions for at most {shape.context:,} tokens"
             raise UserError(f"data.context = {dataset.input_shape[0]:,}: {about} {problem}; use fewer tokens")
+        if unknown := [target for target in self.targets or () if target not in shape.layers]:
+            problem = f"has {shape.family}'s architecture, without this layer"
+            raise UserError(
+                f'model.targets = "{unknown[0]}": {about} {problem}; use layers of {", ".join(shape.layers)}'
+            )
         return base
 
     def module(self, input_shape: tuple[int, ...], classes: int, base: Base | None = None) -> nn.Module:
         """Return the base with its adapters."""
-        from sim.learning.models.modules.transformer import adapt
+        from sim.learning.models.modules.adapters import adapt
 
         assert base is not None
-        return adapt(base.shape.made(), self.targets, self.rank, self.alpha)
+        return adapt(base.shape.made(), self.targets or base.shape.adapted, self.rank, self.alpha)
 
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, base: Base | None = None, **options: Any
@@ -112,4 +130,7 @@ class Lora(ModelSection):
         assert base is not None
         with torch.device("meta"):
             module = self.module(input_shape, classes, base)
-        return Architecture(module, self.key(input_shape, classes), input_shape, base.weights)
+        key = self.model_copy(update={"targets": self.targets or base.shape.adapted}).key(
+            input_shape, classes
+        )
+        return Architecture(module, key, input_shape, base.weights)

@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict  # pydantic accepts typing's from Python 3.12 on
 
-from sim.results.measures import MEASURES
+from sim.results.measures import MEASURES, Measure, add_measure
 
 Number = int | float | None
 
@@ -102,6 +102,14 @@ class _Budget(_Table):
     spent_seconds: NotRequired[list[Number]]
 
 
+class _OwnMeasure(_Table):
+    """Measure that a function of the user computed."""
+
+    name: str
+    label: str
+    higher_is_better: bool
+
+
 class _Summary(_Table):
     """summary.json, described in docs/results.md. Keys without a field here are informative."""
 
@@ -126,6 +134,7 @@ class _Summary(_Table):
     planned_seconds: NotRequired[Number]
     converged_seconds: NotRequired[Number]
     measure: NotRequired[str]
+    own_measures: NotRequired[list[_OwnMeasure] | None]
     settled: NotRequired[dict[str, Number] | None]
     models: NotRequired[dict[str, _Spread] | None]
     help: NotRequired[_Help | None]
@@ -173,6 +182,8 @@ def checked(content: bytes) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(content)  # validated values have tuples instead of lists
     if found["clients"].keys() < {"initial", "alive"}:
         raise ValueError("clients must contain initial and alive")
+    for own in found.get("own_measures") or ():
+        add_measure(Measure(own["name"], own["label"], higher_is_better=own["higher_is_better"]))
     return _DEFAULTS | {"measure": _measure(found)} | found
 
 

@@ -25,6 +25,7 @@ from sim.learning.engine import Vector
 from sim.learning.evaluation import look_at
 from sim.learning.language.base import beside
 from sim.learning.models.plain import plain_module, state_of
+from sim.learning.models.transformer import Lora
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import CHECKSUM
@@ -43,7 +44,8 @@ class TrainedModel:
     """Model of a client at a virtual time.
 
     name: the model's name among those that the method's `evaluated` returns; "model" if it has only one.
-    scenario, seed, task: those of the run. values: its parameters [P], in the architecture's order.
+    scenario, seed, task: those of the run. values: its parameters [P], in the architecture's order. base: the
+    path of the base of adapters; empty for other models.
     """
 
     client: str
@@ -54,6 +56,7 @@ class TrainedModel:
     task: str
     architecture: Architecture
     values: Tensor
+    base: str = ""
 
     def module(self) -> nn.Module:
         """Return the module, in evaluation mode."""
@@ -80,8 +83,31 @@ class TrainedModel:
         """Write the model into a folder as a safetensors file, and return its path. Raises OSError."""
         from safetensors.torch import save
 
-        notes = {
-            "format": "pt",  # as other libraries mark files of torch
+        path = folder / f"{self._file}.safetensors"
+        content = save(self.state(), {"format": "pt", **self._notes})  # format: as other libraries mark files
+        with beside(path) as whole:
+            whole.write_bytes(content)
+            os.replace(whole, path)
+        return path
+
+    def save_adapters(self, folder: Path) -> Path:
+        """Write the adapters as files of peft into a new folder, and return its path. Raises OSError."""
+        from sim.learning.language.peft import save_adapters
+
+        path = folder / self._file
+        save_adapters(self.module(), path, self.base, {"format": "pt", **self._notes})
+        return path
+
+    @property
+    def _file(self) -> str:
+        """Name of the file or folder, without an ending."""
+        who = self.client if self.name == _ONLY else f"{self.client}-{self.name}"
+        return f"{who}-at-{self._notes['time']}"
+
+    @property
+    def _notes(self) -> dict[str, str]:
+        """Metadata of the file."""
+        return {
             "scenario": self.scenario,
             "seed": str(self.seed),
             "client": self.client,
@@ -89,13 +115,6 @@ class TrainedModel:
             "model": self.name,
             "architecture": self.architecture.key,
         }
-        who = self.client if self.name == _ONLY else f"{self.client}-{self.name}"
-        path = folder / f"{who}-at-{notes['time']}.safetensors"
-        content = save(self.state(), notes)
-        with beside(path) as whole:
-            whole.write_bytes(content)
-            os.replace(whole, path)
-        return path
 
 
 def trained_models(
@@ -104,6 +123,7 @@ def trained_models(
     time_s: float | None = None,
     *,
     name: str | None = None,
+    adapters: bool = False,
     data_dir: Path | None = None,
     code: bool = True,
     method: type[Client] | None = None,
@@ -114,6 +134,7 @@ def trained_models(
 
     chosen: numbers or names of clients; None for all clients with a model at that time. time_s: None for the
     end of the run. name: name of a model, by default the first one that the method's `evaluated` returns.
+    adapters: require models that consist of adapters.
 
     The run is replayed to its last checkpoint at or before the time, and computed from there. Checksums of
     the run's evaluations confirm the computed models. Raises UserError for a run that cannot be continued, a
@@ -122,6 +143,9 @@ def trained_models(
     earlier = ResumableRun.find(path, math.inf if time_s is None else time_s)
     time_s = _time_of(earlier, path, time_s)
     scenario = with_engine(replace(earlier, fork_s=None).scenario(code=code, method=method), devices=None)
+    if adapters and not isinstance(scenario.model, Lora):
+        problem = f'model.name = "{scenario.model.name}" has no adapters; use --format safetensors'
+        raise UserError(f"{path}: --format peft: {problem}")
     device = earlier.provenance.machine.device.partition(":")[0]  # the first of several is enough
     device = device if device != "cuda" or torch.cuda.is_available() else "cpu"
     with built(scenario, data_dir, device) as run, tempfile.TemporaryDirectory() as folder:
@@ -240,6 +264,7 @@ def _models(
             scenario.data.task,
             life.compute.settings.architecture,
             simulation.engine.rows([vector])[0].detach().cpu().clone(),
+            str(scenario.model.base) if isinstance(scenario.model, Lora) else "",
         )
 
 

@@ -26,6 +26,7 @@ from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.plugins.section import in_short
+from sim.results.measures import add_measure
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
@@ -281,13 +282,17 @@ class _Builder:
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:
     run, settings, task = scenario.run, scenario.protocol.settings, scenario.data.task
     metrics = metrics_of(task, run.metrics or (), plan.learning.objective)
+    own = [each.metric for each in run.measures or ()]
+    for each in run.measures or ():
+        add_measure(each.measure)
     rates = [(each.at, each.training.learning_rate) for each in scenario.change if each.training]
     return RunRules(
         settings=settings,
         evaluate_every_s=run.evaluate_every.seconds,
         evaluate_every_iterations=run.evaluate_every.count,
         task=task,
-        metrics=[metric.name for metric in metrics],
+        metrics=[metric.name for metric in (*own, *metrics)],
+        own_metrics=own,
         seed=run.seed,
         duration_s=run.duration,
         iterations=run.iterations,

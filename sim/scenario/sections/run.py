@@ -16,7 +16,9 @@ from actors.settings.quantities import (
 )
 from actors.settings.units import DURATION, SIZE
 from sim.core.rules import ClientBudget, Convergence
+from sim.plugins.point import PluginPoint
 from sim.results.measures import MEASURES
+from sim.scenario.sections.measures import OwnMeasure
 
 _TIES = "true, false, or a whole number from 0 to 1,000,000"
 
@@ -94,6 +96,9 @@ class Run(Settings):
     "auc"; a warning of the run reports this. "train_loss" is the loss of the client's training samples,
     "validation_loss" that of its held-out samples: the summary then also lists the quality at the evaluation
     with each client's lowest validation loss."""
+    measures: tuple[Annotated[OwnMeasure, PluginPoint(OwnMeasure)], ...] | None = None
+    """Your own functions that measure models, each with its direction, in addition to `metrics`. The first
+    one is the quality in reports."""
     compare_alone: bool = False
     """Also train each client alone, for the same number of steps, to find the clients that benefit from
     collaboration; see `protocol.alone` for the output of a separate run."""

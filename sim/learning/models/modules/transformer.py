@@ -1,14 +1,16 @@
-"""GPT-2's architecture, of any size, with the names of its checkpoints; and low-rank adapters.
+"""GPT-2's architecture, of any size, with the names of its checkpoints.
 
 Attention is written as products, since torch's fused one would run for one client at a time under vmap.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from sim.learning.models.modules.adapters import Adapter, Decoder
 
 _INITIAL_STD = 0.02  # GPT-2's
 
@@ -30,27 +32,18 @@ class Affine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight + self.bias
 
+    def adapted(self, rank: int, alpha: float) -> "AdaptedAffine":
+        """Return a layer of this size with an adapter, without values."""
+        return AdaptedAffine(self, rank, alpha)
 
-class AdaptedAffine(Affine):
-    """x (W + alpha/rank A B) + b, with trained A [inputs, rank] and B [rank, outputs] (Hu et al. 2022).
 
-    A is drawn and B is 0 at the start, so that the model initially equals the base.
-    """
+class AdaptedAffine(Adapter, Affine):
+    """Affine layer with an adapter."""
 
-    def __init__(self, inputs: int, outputs: int, rank: int, alpha: float) -> None:
+    def __init__(self, base: Affine, rank: int, alpha: float) -> None:
+        inputs, outputs = base.weight.shape
         super().__init__(inputs, outputs)
-        self.scale = alpha / rank
-        self.lora_a = nn.Parameter(torch.empty(inputs, rank))
-        self.lora_b = nn.Parameter(torch.empty(rank, outputs))
-
-    def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
-        """Initialize A as a linear layer, B as 0."""
-        bound = 1 / math.sqrt(len(parameters["lora_a"]))
-        parameters["lora_a"].uniform_(-bound, bound, generator=generator)
-        parameters["lora_b"].zero_()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + (x @ self.lora_a) @ self.lora_b * self.scale
+        self.extend(inputs, outputs, rank, alpha)
 
 
 class Embeddings(nn.Module):
@@ -112,11 +105,10 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class TransformerModule(nn.Module):
-    """Decoder: token ids [B, T] -> logits of each next token [B, T, vocabulary].
+class TransformerModule(Decoder):
+    """Decoder of GPT-2's architecture. The embedding of tokens is tied: it also computes the logits."""
 
-    The embedding of tokens is tied: it also computes the logits.
-    """
+    prefix = "transformer."
 
     def __init__(self, vocabulary: int, context: int, width: int, depth: int, heads: int, inner: int) -> None:
         super().__init__()
@@ -127,30 +119,13 @@ class TransformerModule(nn.Module):
         )
         self.ln_f = nn.LayerNorm(width)
 
+    @property
+    def blocks(self) -> Iterable[nn.Module]:
+        return self.h
+
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.long()  # samples in a vector are float32
         hidden = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[: x.shape[-1]]
         for block in self.h:
             hidden = block(hidden)
         return self.ln_f(hidden) @ self.wte.weight.T
-
-
-ADAPTABLE = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
-"""Layers of a block that adapters can extend."""
-
-
-def adapt(
-    transformer: TransformerModule, targets: Sequence[str], rank: int, alpha: float
-) -> TransformerModule:
-    """Add adapters to these layers of every block, in place, and freeze all other parameters."""
-    transformer.requires_grad_(False)
-    for block in transformer.h:
-        for target in targets:
-            holder, _, name = target.partition(".")
-            part = getattr(block, holder)
-            inputs, outputs = getattr(part, name).weight.shape
-            adapted = AdaptedAffine(inputs, outputs, rank, alpha)
-            adapted.weight.requires_grad_(False)
-            adapted.bias.requires_grad_(False)
-            setattr(part, name, adapted)
-    return transformer
