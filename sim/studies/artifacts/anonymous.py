@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import re
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from getpass import getuser
+from socket import gethostname
 from typing import Any
 
 _FOLDERS = r"(?<![\w:./<~*+)\]-])/(?:[^\s/\"'\\<>|:;,=()\[\]{}*]+/)*(?=[^\s/\"'\\<>|:;,=()\[\]{}*])"
@@ -18,9 +18,9 @@ _ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
 
 def names_here() -> tuple[str, ...]:
     """Return the names of this machine and this user that tell something."""
-    found = {socket.gethostname(), socket.gethostname().partition(".")[0]}
+    found = {gethostname(), gethostname().partition(".")[0]}
     with suppress(Exception):  # a user without a name
-        found.add(getpass.getuser())
+        found.add(getuser())
     return tuple(sorted(name for name in found if len(name) > 2 and name.lower() not in _ORDINARY))
 
 

@@ -178,7 +178,8 @@ def _listed(archive: zipfile.ZipFile) -> FileList:
         raise UserError(f"{LIST}: exceeds {_LIST_BYTES >> 20} MiB")
     content = archive.read(entry)
     with suppress(ValueError, RecursionError):
-        number = json.loads(content).get(KEY, 0)
+        found = json.loads(content)
+        number = found.get(KEY) if isinstance(found, dict) else None
         if isinstance(number, int) and number > FORMAT:
             raise UserError(
                 f"{LIST}: {KEY} = {number}: a later version of coterie wrote it; install that version"

@@ -5,9 +5,10 @@ import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.studies.artifacts.archive import FileList
+from sim.studies.artifacts.archive import LIST, FileList
 
 CRATE = "ro-crate-metadata.json"
+_URL = "README.md#reproduce-the-results"  # which says how to install it
 _KINDS = {".parquet": "application/vnd.apache.parquet", ".toml": "application/toml", ".md": "text/markdown"}
 
 
@@ -30,12 +31,15 @@ def crate(files: FileList, description: str, license: str, actions: Sequence[Act
     root: Any = made.root_dataset
     root["name"], root["description"], root["license"] = files.name, description, license
     root["datePublished"] = max((action.end for action in actions), default="")[:10]
-    facts = {"@type": "SoftwareApplication", "name": "coterie", "softwareVersion": files.coterie or "unknown"}
-    program = made.add(ContextEntity(made, "#coterie", facts))
+    facts = {"name": "coterie", "version": files.coterie or "unknown", "url": _URL}
+    program = made.add(ContextEntity(made, "#coterie", {"@type": "SoftwareApplication", **facts}))
     of_path: dict[str, Any] = {}
+    listing = {"name": LIST, "encodingFormat": _format(LIST)}  # without its hash: it states that of this file
+    made.add(File(made, dest_path=LIST, properties=listing))
     for name, (size, digest) in files.files.items():
         facts = {"name": name, "contentSize": str(size), "sha256": digest, "encodingFormat": _format(name)}
         of_path[name] = made.add(File(made, dest_path=name, properties=facts))
+    mentioned = []
     for action in actions:
         facts = {"name": f"Results of {action.name}"}
         folder = made.add(Dataset(made, dest_path=f"{action.folder}/", properties=facts))
@@ -45,7 +49,8 @@ def crate(files: FileList, description: str, license: str, actions: Sequence[Act
         ran = made.add(ContextEntity(made, f"#run-{action.name}", facts | times))
         ran["instrument"], ran["result"] = program, folder
         ran["object"] = [of_path[name] for name in action.used]
-        root.append_to("mentions", ran)
+        mentioned.append(ran)
+    root["mentions"] = mentioned[0] if len(mentioned) == 1 else mentioned
     return (json.dumps(_sorted(made.metadata.generate()), indent=1, ensure_ascii=False) + "\n").encode()
 
 

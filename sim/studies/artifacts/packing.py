@@ -293,9 +293,9 @@ def _described(contents: _Contents, name: str, archive: str, sweeps: Sequence[Pa
     )
     contents.members[LOCK] = lock(map(contents.read, contents.code), contents.provenance).encode()
     listed = FileList.of({}, **facts)
-    contents.members[README] = readme(
-        listed, archive, contents.question, contents.code, contents.seconds, tuple(contents.left_out)
-    ).encode()
+    lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
+    told = (contents.question, contents.code, contents.seconds, lacking, commit)
+    contents.members[README] = readme(listed, archive, *told).encode()
     described = FileList.of(contents.members, **facts)
     contents.members[CRATE] = crate(
         described, contents.question or name, contents.options.license, contents.actions

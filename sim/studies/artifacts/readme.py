@@ -7,9 +7,15 @@ from sim.studies.artifacts.archive import FileList
 
 
 def readme(
-    files: FileList, archive: str, question: str, code: Sequence[str], seconds: float, left_out: Sequence[str]
+    files: FileList,
+    archive: str,
+    question: str,
+    code: Sequence[str],
+    seconds: float,
+    left_out: Sequence[str],
+    commit: object,
 ) -> str:
-    """Return the README. archive: name of its file. seconds: time that all runs took."""
+    """Return the README. archive: name of its file. seconds: time of all runs. commit: that of coterie."""
     parts = [
         f"# {files.name}",
         question,
@@ -18,6 +24,8 @@ def readme(
         f"The {len(files.runs):,} runs took {text.duration(round(seconds))} in total. Without `--all`, a "
         "sample of the runs is repeated. The command says for each figure whether it is equal, within "
         "chance, or not.",
+        f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
+        f"install coterie from its source with `pip install .`{_at(commit)}.",
         _code(code),
         "## Contents",
         "\n".join(_contents(files)),
@@ -25,6 +33,10 @@ def readme(
     if left_out:
         parts += ["## Not in this archive", "\n".join(f"- {each}" for each in left_out)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _at(commit: object) -> str:
+    return f", at the commit `{commit}`" if isinstance(commit, str) else ""
 
 
 def _code(code: Sequence[str]) -> str:
