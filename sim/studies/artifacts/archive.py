@@ -1,6 +1,6 @@
 """Archives of studies: zip files with a list of their files, which are written and unpacked here.
 
-Equal contents give equal archives, byte for byte. An archive from somebody else is checked before anything is
+Equal contents give equal archives, byte for byte. An archive of others is checked before anything is
 written: its number of files, their names, kinds and sizes; afterwards the hash of each file.
 """
 

@@ -40,7 +40,7 @@ UNLICENSED = "No license is stated; ask the authors of the study."
 
 @dataclass(frozen=True)
 class PackOptions:
-    """What an archive contains, in addition to summaries, tables, scenarios and code.
+    """Choice of what an archive contains, in addition to summaries, tables, scenarios and code.
 
     reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
     license: SPDX identifier, URL or text.

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """Whether a repetition confirms a figure, a run, or an archive."""
+    """Answer to whether a repetition confirms a figure, a run, or an archive."""
 
     equal = "equal"
     chance = "within chance"
