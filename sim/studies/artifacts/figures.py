@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from scipy import stats
@@ -24,7 +24,7 @@ _LEVEL, _SEEDS = 0.99, 3
 
 
 @dataclass(frozen=True)
-class Figure:
+class HeldFigure:
     """A figure of a run. low, high: where chance may put it; None if only the same value counts."""
 
     name: str
@@ -47,7 +47,7 @@ def held_against(
     others: Sequence[Mapping[str, Any]],
     *,
     tolerance: float,
-) -> list[Figure]:
+) -> list[HeldFigure]:
     """Return the figures of a run and of its repetition.
 
     Runs with equal traces must have equal figures. Otherwise the main figures must be within chance, unless
@@ -59,15 +59,15 @@ def held_against(
     same_trace = first["trace_hash"] == second["trace_hash"]
     by_chance = not same_trace and made_by(published) != made_by(reproduced)
     trace = Verdict.equal if same_trace else Verdict.chance if by_chance else Verdict.different
-    figures = [Figure("trace_hash", first["trace_hash"], second["trace_hash"], trace)]
+    figures = [HeldFigure("trace_hash", first["trace_hash"], second["trace_hash"], trace)]
     names = leaves(first).keys() | leaves(second).keys() if same_trace else main_figures(first)
     of_first, of_second = leaves(first), leaves(second)
     for name in sorted(names):
         one, two = of_first.get(name), of_second.get(name)
         if one == two:
-            figures.append(Figure(name, one, two, Verdict.equal))
+            figures.append(HeldFigure(name, one, two, Verdict.equal))
         elif not by_chance or not (_is_number(one) and _is_number(two)):
-            figures.append(Figure(name, one, two, Verdict.different))
+            figures.append(HeldFigure(name, one, two, Verdict.different))
         else:
             figures.append(_within(name, one, two, [leaves(each).get(name) for each in others], tolerance))
     if same_trace:
@@ -85,8 +85,8 @@ def made_by(run: RunDirectory) -> tuple[Any, Any]:
 def main_figures(summary: Mapping[str, Any]) -> list[str]:
     """Return the names of the figures that stand in tables."""
     measure = summary.get("measure") or "accuracy"
-    wanted = (f"{measure}.mean", f"{measure}.worst_decile", "loss.mean", "better_than_alone", "graph.l1")
-    wanted += ("messages.bytes", "work.steps.mean", "virtual_seconds")
+    wanted = [f"{measure}.mean", f"{measure}.worst_decile", "loss.mean", "better_than_alone", "graph.l1"]
+    wanted += ["messages.bytes", "work.steps.mean", "virtual_seconds"]
     found = leaves(summary)
     return [name for name in wanted if found.get(name) is not None]
 
@@ -104,11 +104,11 @@ def _leaves(value: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         yield from _leaves(item, (*above, str(key)))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance: float) -> Figure:
+def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance: float) -> HeldFigure:
     known = np.array([each for each in others if _is_number(each)], dtype=np.float64)
     middle, reach = one, tolerance * abs(one)
     if len(known) >= _SEEDS and known.std() > 0:
@@ -116,11 +116,11 @@ def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance:
         quantile = float(stats.t.ppf((1 + _LEVEL) / 2, len(known) - 1))
         reach = max(reach, quantile * float(known.std(ddof=1)) * math.sqrt(1 + 1 / len(known)))
     verdict = Verdict.chance if abs(two - middle) <= reach else Verdict.different
-    return Figure(name, one, two, verdict, middle - reach, middle + reach)
+    return HeldFigure(name, one, two, verdict, middle - reach, middle + reach)
 
 
-def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> Figure:
+def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> HeldFigure:
     """Hold all rows of a table against each other."""
     one, two = (each.scan(table).collect() for each in (published, reproduced))
     verdict = Verdict.equal if one.equals(two) else Verdict.different
-    return Figure(f"{table}.parquet", f"{one.height:,} rows", f"{two.height:,} rows", verdict)
+    return HeldFigure(f"{table}.parquet", f"{one.height:,} rows", f"{two.height:,} rows", verdict)

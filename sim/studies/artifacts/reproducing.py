@@ -16,7 +16,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.studies.artifacts.archive import FileList, PackedRun, unpack
-from sim.studies.artifacts.figures import Figure, held_against, made_by
+from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
 from sim.studies.artifacts.packing import RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
@@ -33,7 +33,7 @@ class Repetition:
     """A run and its figures beside those of its repetition. error: why there is no repetition."""
 
     run: str
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[HeldFigure, ...] = ()
     error: str | None = None
     environment: tuple[str, ...] = ()
     """Differences between both runs in code, libraries, data and processor."""
@@ -125,7 +125,10 @@ def repeat(
     def add(task: Task, result: CellResult) -> None:
         results[task.out.name] = result
 
-    execute(list(tasks.values()), add, lambda running: show(len(results), running))
+    def show_running(running: tuple[float, ...]) -> None:
+        show(len(results), running)
+
+    execute(list(tasks.values()), add, show_running)
     for run in made.chosen:
         made.repeated.append(
             _held(made, run, tasks[run.directory].out, results.get(run.directory), tolerance)
