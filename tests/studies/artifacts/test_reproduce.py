@@ -25,9 +25,13 @@ from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import Reproduction, open_archive, repeat
 from sim.studies.artifacts.verdict import Verdict
+from sim.studies.cells import plan
+from sim.studies.sweep import run_sweep
 from sim.studies.worker import CellOptions
-from tests.studies.artifacts.studies import run_of, runs_of, sweep_of
+from tests.studies.artifacts.studies import MATRIX, run_of, runs_of, sweep_of
 from tests.studies.conftest import here
+from tests.studies.test_sweep import FORKS, LEAVES
+from tests.studies.worlds import STUDY, study
 
 ROOT = Path(__file__).parents[3]
 
@@ -275,3 +279,25 @@ def test_data_that_was_left_out_is_found_in_the_data_folder(tmp_path: Path) -> N
     made = open_archive(archive, tmp_path / "out")
     scenario = RunDirectory.load(made.packed / "runs" / made.chosen[0].directory).scenario_text()
     assert 'file = "delays.csv"' in scenario
+
+
+def test_a_sweep_with_forks_and_data_is_reproduced(tmp_path: Path) -> None:
+    """Forks run from the start, and the study's file names the data in the archive."""
+    base, _ = STUDY.replace('"local"', '"gossip"').split("[sweep]")
+    latency = '{ kind = "matrix", file = "delays.csv", unit = "ms" }'
+    base = base.replace('latency = "20 ms"', f"latency = {latency}")
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "delays.csv").write_text(MATRIX, encoding="utf-8")
+    path = study(tmp_path / "study", f"{base}{LEAVES}[sweep]\n{FORKS}")
+    planned = plan(path, ["network.latency.jitter=0"], only=["future=as it was", "future=all are slow"])
+    assert any(cell.parent for cell in planned.cells)
+    result = run_sweep(planned, out=tmp_path / "study" / "runs", execute=here)
+    assert not result.errors
+    archive = pack(result.directory, tmp_path / "a.zip").path
+    shutil.rmtree(tmp_path / "study")
+    made = repeated(archive, tmp_path / "out")
+    assert made.verdict == Verdict.equal and len(made.repeated) == len(planned.cells) and not made.skipped
+    assert made.files.study is not None
+    again = plan(made.packed / made.files.study)
+    assert [cell.key for cell in again.cells] == [cell.key for cell in planned.cells]
+    assert not [notice for notice in again.notices if "delays.csv" in notice]
