@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.store.output_dir import CELL, MARK
+from sim.results.store.output_dir import CELL
 from sim.results.store.run_directory import RunDirectory
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
@@ -138,17 +138,19 @@ def repeat(
 
 def _task(made: Reproduction, run: PackedRun, how: CellOptions) -> Task:
     folder = made.packed / RUNS / run.directory
-    _import_packages(folder)
+    if how.code:
+        _import_packages(folder)
     scenario = load_scenario(folder / "scenario.toml", code=how.code)
     cell = SweepCell(values={}, seed=scenario.run.seed, overrides=(), unset=(), key=digest(scenario))
     return Task(folder / "scenario.toml", cell, made.folder / RUNS / run.directory, how)
 
 
 def _import_packages(folder: Path) -> None:
-    """Make Python find the copies of packages that a scenario names, unless they are installed."""
-    for mark in sorted(folder.glob(f"*/{MARK}")):
-        if str(mark.parent) not in sys.path and not any(mark.parent.glob("*.py")):
-            sys.path.append(str(mark.parent))
+    """Make Python find the copies of packages that a scenario names, after those that are installed."""
+    for copy in sorted(folder.iterdir()):
+        is_package = copy.is_dir() and not any(copy.glob("*.py")) and any(copy.glob("*/*.py"))
+        if is_package and str(copy.absolute()) not in sys.path:
+            sys.path.append(str(copy.absolute()))
 
 
 def _held(
