@@ -150,15 +150,25 @@ def _require_harmless(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None
         raise UserError(f"{one_line(min(both), 100)}: is both a file and a folder")
 
 
-def _problem(entry: zipfile.ZipInfo) -> str:
-    name, mode = entry.filename, entry.external_attr >> 16
+def name_problem(name: str) -> str:
+    """Return why an archive cannot have a file of this name; empty if it can."""
     parts = name.split("/")
-    if name != entry.orig_filename or not name.isprintable() or "\\" in name or ":" in name:
+    if not name.isprintable() or "\\" in name or ":" in name:
         return "the name has a sign that is not allowed"
     if not all(parts) or {".", ".."} & set(parts):
         return "the name must be a relative path of a file, without . and .."
     if len(parts) > _DEPTH or max(map(len, parts)) > _NAME_LENGTH:
         return "the name is too long"
+    return ""
+
+
+def _problem(entry: zipfile.ZipInfo) -> str:
+    """Return why a file of an archive is rejected; empty if it is not."""
+    mode = entry.external_attr >> 16
+    if entry.filename != entry.orig_filename:
+        return "the name has a sign that is not allowed"
+    if problem := name_problem(entry.filename):
+        return problem
     if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "must be a regular file, not a link, device or folder"
     if entry.flag_bits & 0x1:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tomli_w
 
-from sim.errors import UserError, require_packages
+from sim.errors import UserError, one_line, require_packages
 from sim.files.input_file import InputFile
 from sim.plugins.source_files import PRODUCT
 from sim.results.report.html import SCRIPT
@@ -23,7 +23,7 @@ from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.store.tables import SPECIAL_TABLES, TABLES
 from sim.scenario.reading import first_comment
 from sim.studies.artifacts.anonymous import Anonymous, left_in, names_here
-from sim.studies.artifacts.archive import FileList, Member, PackedRun, measured, write_archive
+from sim.studies.artifacts.archive import FileList, Member, PackedRun, measured, name_problem, write_archive
 from sim.studies.artifacts.crate import CRATE, Action, crate
 from sim.studies.artifacts.lock import lock
 from sim.studies.artifacts.readme import readme
@@ -95,7 +95,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     `warnings` names these lines.
     """
     require_packages("pack", "coterie pack", "rocrate")
-    study = study.absolute()
+    study = Path(os.path.abspath(study))  # without ".."
     sweeps, runs, left_out = _found(study)
     out = Path(f"{study.name}.zip") if out is None else out
     if os.path.lexists(out):
@@ -112,6 +112,9 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         _add_run(contents, path, run, anonymous)
     for folder in sweeps:
         _add_sweep(contents, folder, anonymous)
+    for name in contents.members:
+        if problem := name_problem(name):
+            raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
     warnings = list(_warnings(contents, names))
     files = _described(contents, study.name, out.name, sweeps)
     try:
@@ -264,6 +267,9 @@ def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymous) -> None:
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder)
         if not file.is_file() or file.is_symlink() or any(part.startswith(".") for part in inside.parts):
+            continue
+        if problem := name_problem(f"{RUNS}/{folder.name}/{inside.as_posix()}"):
+            contents.left_out[f"{one_line(inside, 100)}: {problem}"] = None
             continue
         content: Member = file
         if file.name == INDEX and len(inside.parts) == 1:

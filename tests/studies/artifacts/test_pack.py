@@ -129,6 +129,15 @@ def test_code_that_tells_about_the_machine_is_named(tmp_path: Path) -> None:
     assert "helper.py, line 2: /home/zaphod42/" in said.stderr
 
 
+def test_files_with_odd_names_are_left_out_or_refused(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path)
+    (sweep / "notes: mine.txt").write_text("x", encoding="utf-8")
+    (sweep / "a\nb").write_text("x", encoding="utf-8")
+    left = pack(sweep, tmp_path / "a.zip").left_out
+    assert [line.partition(" the name has")[0] for line in sorted(left)] == ["a\\nb:", "notes: mine.txt:"]
+    open_archive(tmp_path / "a.zip", tmp_path / "out")
+
+
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     (tmp_path / "empty").mkdir()
