@@ -48,10 +48,15 @@ def crate(files: FileList, description: str, license: str, actions: Sequence[Act
         times = {"startTime": action.start, "endTime": action.end}
         ran = made.add(ContextEntity(made, f"#run-{action.name}", facts | times))
         ran["instrument"], ran["result"] = program, folder
-        ran["object"] = [of_path[name] for name in action.used]
+        ran["object"] = _plain([of_path[name] for name in action.used])
         mentioned.append(ran)
-    root["mentions"] = mentioned[0] if len(mentioned) == 1 else mentioned
+    root["mentions"] = _plain(mentioned)
     return (json.dumps(_sorted(made.metadata.generate()), indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _plain(values: list[Any]) -> Any:
+    """Return a single value instead of a list of one, as RO-Crate 1.3 recommends."""
+    return values[0] if len(values) == 1 else values
 
 
 def _format(name: str) -> str:

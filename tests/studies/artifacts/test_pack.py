@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rocrate.rocrate import ROCrate
@@ -81,6 +82,11 @@ def test_the_results_in_an_archive_are_whole(made: Path, tmp_path: Path) -> None
         assert {cell.key for cell in planned.cells} == marks
 
 
+def listed_of(value: Any) -> list[Any]:
+    """The values of a property, which has no list if it has only one."""
+    return value if isinstance(value, list) else [value]
+
+
 def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
     opened = open_archive(
         pack(made, tmp_path / "a.zip", PackOptions(license="CC0-1.0")).path, tmp_path / "out"
@@ -91,13 +97,12 @@ def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
     listed = {each["@id"] if hasattr(each, "keys") else each.id for each in crate.root_dataset["hasPart"]}
     files = {LIST, *opened.files.files} - {"ro-crate-metadata.json"}
     assert files <= listed and all(each in files or each.endswith("/") for each in listed)
-    mentioned = crate.root_dataset["mentions"]
-    actions = mentioned if isinstance(mentioned, list) else [mentioned]
+    actions = listed_of(crate.root_dataset["mentions"])
     assert len(actions) == len(opened.files.runs)
     for action in actions:
         assert action.type == "CreateAction" and action["instrument"].id == "#coterie"
         assert action["startTime"] <= action["endTime"] and action["result"].id.startswith("runs/")
-        assert all(each.id in files for each in action["object"])
+        assert all(each.id in files for each in listed_of(action["object"]))
 
 
 def test_options_leave_parts_out(tmp_path: Path) -> None:
