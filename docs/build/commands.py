@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from docs.build.scenarios import markdown_table
-from sim.cli.studies import app
+from sim.cli.live import app
 
 HEAD = """\
 # Commands

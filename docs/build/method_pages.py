@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.weather import FAMILIES
+from docs.build.citations import cite
 from docs.build.scenarios import markdown_table
 from sim.scenario.protocol_lookup import list_protocols, method_files
 
@@ -41,9 +42,10 @@ def method_pages() -> dict[str, str]:
             "## Measurements and runs",
             *_results([row for row in measured if row["protocol"] in (name, "local")], name),
             *_elsewhere(name, docstring.partition(":")[0]),
+            cite(name, docstring),
             f"## Source\n\n{_sources(file)}",
         ]
-        found[name] = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+        found[name] = "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
     return found
 
 

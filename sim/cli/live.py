@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from sim.cli import options
+from sim.cli.artifacts import app
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, show, stop, stop_if_cut_short
-from sim.cli.tuning import app
 from sim.errors import UserError
 from sim.run.interrupts import answering, raise_interrupted
 

@@ -104,6 +104,8 @@ def sweep(
 ) -> None:
     """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds.
 
+    SCENARIO can also be the folder of an earlier sweep, which holds its study, code and options.
+
     To resume an interrupted sweep, repeat the command: it keeps finished runs.
     """
     with exit_on_errors(file):

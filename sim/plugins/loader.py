@@ -44,6 +44,16 @@ class Plugin:
         """Key and value in the resolved scenario, such as `model.name = "my.py:Net"`."""
         return f'{self.key} = "{self.name}"'
 
+    @property
+    def folder(self) -> str:
+        """Name of the folder with copies of its files: the table without the index of an item, and a hash.
+
+        Another folder of this name, if found first, contains the same files.
+        """
+        assert self.sources is not None
+        table = next(part for part in reversed(self.key.split(".")[:-1]) if not part.isdecimal())
+        return f"{table}-{self.sources.digest}"
+
     def within(self, folder: str) -> str:
         """Return the name with the file in another folder; names of packages do not change."""
         return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"

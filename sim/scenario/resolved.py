@@ -58,6 +58,11 @@ def digests_of_files(scenario: Scenario) -> dict[str, str]:
     return found
 
 
+def files_of(scenario: Scenario) -> list[Path]:
+    """Return the files and folders that a scenario names, and that its runs read."""
+    return [file for _, _, file in _files(scenario, resolved(scenario))]
+
+
 def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
     """Return the files and folders that a scenario names, each with its table and its key there.
 

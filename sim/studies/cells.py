@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import Field
 
 from sim.errors import UserError, errors_about
 from sim.scenario.overrides import overlap
@@ -20,7 +21,9 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
+from sim.studies.artifacts.kept_study import changed_data, find_study, kept
 from sim.studies.index import CellHead, SweepHead, Value, in_words, names_of
+from sim.studies.option_values import as_toml, parsed, parts_of
 
 CELLS_MAX = 100_000
 
@@ -57,12 +60,16 @@ class SweepCell(CellHead):
 
 
 class Plan(SweepHead):
-    """All runs of a sweep. file: the scenario file of the runs. threads: most threads of one run."""
+    """All runs of a sweep. file: the scenario file of the runs. threads: most threads of one run.
+
+    files: contents of the files of the study's copy, by path in the sweep's folder.
+    """
 
     file: Path
     threads: int
     cells: tuple[SweepCell, ...]
     notices: tuple[str, ...]
+    files: dict[str, bytes] = Field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -88,9 +95,14 @@ def plan(
 ) -> Plan:
     """Return the runs of a scenario file's `[sweep]`, or of overrides with values: ``"network.loss=0,0.1"``.
 
-    An override replaces an axis of the same key. only: ``"axis=value"``, the values that axes keep. The
-    scenario of each run is read and validated. Raises UserError.
+    path: a scenario file, or the folder of a sweep, which holds its study and options. An override replaces
+    an axis of the same key. only: ``"axis=value"``, the values that axes keep. The scenario of each run is
+    read and validated. Raises UserError.
     """
+    path, earlier = find_study(Path(path))
+    if earlier is not None:
+        overrides, unset = (*earlier.overrides, *overrides), (*earlier.unset, *unset)
+        seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
     fixed, lists = _split(overrides)
     path = find_scenario(path)
     stated, alone = Stated(path, fixed, unset, code).of_runs()
@@ -105,7 +117,11 @@ def plan(
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
     made = [cell_of(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
-    threads = [scenario.engine.threads for _, scenario in made]
+    scenarios = [scenario for _, scenario in made]
+    options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
+    copy = kept(path, stated.file, scenarios, options)
+    notices = [notice for scenario in scenarios for notice in scenario.notices]
+    notices += changed_data(earlier, scenarios) if earlier is not None else []
     target = sweep.compare.target or base.run.target_accuracy or base.run.target
     return Plan(
         file=stated.file,
@@ -115,9 +131,11 @@ def plan(
         seeds=chosen,
         labels={key: str(label) for key, label in listed(sweep.labels).items()},
         compare=sweep.compare.model_copy(update={"target": target}),
-        threads=max(each if isinstance(each, int) else 1 for each in threads),
+        threads=max(each if isinstance(each := one.engine.threads, int) else 1 for one in scenarios),
         cells=tuple(_forked(made) if sweep.forks else [cell for cell, _ in made]),
-        notices=tuple(dict.fromkeys(notice for _, scenario in made for notice in scenario.notices)),
+        notices=tuple(dict.fromkeys(notices)),
+        study=copy.study,
+        files=copy.files,
     )
 
 
@@ -301,7 +319,7 @@ def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> t
     names = {axis: names_of(values) for axis, values in axes.items()}
     for each in axes.get(axis, ()):
         called = value in (str(each), names[axis].get(each))
-        if called or (type(each) is not str and _parsed(value) == each):
+        if called or (type(each) is not str and parsed(value) == each):
             return axis, str(each)
     if not axes:
         raise UserError(f"{option} {text}: the runs have no axes; omit the option")
@@ -326,62 +344,18 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
     return {axis: tuple(values) for axis, values in found.items()}
 
 
-def as_toml(value: Any) -> str:
-    """Format a value as written after ``--set key=``."""
-    return value if isinstance(value, str) and _is_plain(value) else _toml(value)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
-
-
-def _is_plain(text: str) -> bool:
-    """Return whether ``--set key=`` reads a text as a string, and not as a number or list."""
-    is_one_word = bool(text) and text == text.strip() and text.isprintable() and "," not in text
-    return is_one_word and _parsed(text) is text
-
-
 def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the overrides with one value, and by key the values of overrides that list several."""
     fixed, lists = [], {}
     for override in overrides:
         key, equals, text = override.partition("=")
-        values = _parts(text)
+        values = parts_of(text)
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: a value is missing before or after a comma")
             if _is_of_sweep(key):
                 raise UserError(f"--set {override}: keys of [sweep] apply to all runs; give one value")
-            lists[key.strip()] = [_parsed(value) for value in values]
+            lists[key.strip()] = [parsed(value) for value in values]
         else:
             fixed.append(override)
     return fixed, lists
-
-
-def _parts(text: str) -> list[str]:
-    """Split a text at its commas, but not within brackets, braces and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        else:
-            depth += (character in "[{") - (character in "]}")
-        if character == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
-
-
-def _parsed(text: str) -> Any:
-    """Parse a value in TOML; any other text is returned unchanged."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        return text

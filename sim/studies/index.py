@@ -75,8 +75,27 @@ class IndexedCell(CellHead, _OfAnyVersion):
         return self
 
 
+class StudyFile(_OfAnyVersion):
+    """The copy of a study in a sweep's folder, from which the sweep runs again.
+
+    file: its name. overrides, unset, seeds, only, full: options in addition to the file. data: hashes of the
+    data files that the runs read, by name.
+    """
+
+    file: Annotated[str, Field(pattern=r"^[^./][^/]*$")]
+    overrides: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    seeds: NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
+    only: tuple[str, ...] = ()
+    full: bool = False
+    data: dict[str, str] = Field(default_factory=dict)
+
+
 class SweepHead(_Written):
-    """Facts about all runs of a sweep. axes: the values of each axis, in order."""
+    """Facts about all runs of a sweep. axes: the values of each axis, in order.
+
+    study: the copy of the study in the sweep's folder; None if there is none.
+    """
 
     name: str
     question: str
@@ -84,6 +103,7 @@ class SweepHead(_Written):
     seeds: tuple[NonNegativeInt, ...]
     labels: dict[str, str]
     compare: Comparing
+    study: StudyFile | None = None
 
     @property
     def names(self) -> dict[str, dict[Value, str]]:

@@ -171,6 +171,8 @@ class _Index:
         self._failed: dict[str, CellResult] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            for name, content in plan.files.items():
+                _write(self.directory / name, content)
         except OSError as error:
             raise UserError(f"cannot write results to {out}: {error.strerror}") from error
         self.found = found_in(out, {cell.key for cell in plan.cells})
@@ -200,6 +202,13 @@ class _Index:
             SweepIndex(**_shared(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
         except OSError as error:
             raise UserError(f"cannot write {self.directory / INDEX}: {error.strerror}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file unless it has this content already; another sweep may be reading it."""
+    if not (path.is_file() and path.read_bytes() == content):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def _shared(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
     assert words[0] == "coterie", f"{block}: {command}"
     monkeypatch.chdir(folder_of(block))
     on_cluster = words[1] == "run" and "--on" in words
-    of_results = words[1] in ("compare", "runs") or words[2].startswith("runs/")
+    of_results = words[1] in ("compare", "runs", "reproduce") or words[2].startswith("runs/")
     if of_results or on_cluster:  # of what is not there: its options are looked up
         said = CliRunner().invoke(app, [words[1], "--help"], env={"COLUMNS": "200"}).output
         assert all(word in said for word in words if word.startswith("--")), f"{block}: {command}"

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from tests.fuzz import grammar, spoil, worlds
+from tests.fuzz.archives import archives
 from tests.fuzz.calls import calls
 from tests.fuzz.case import Commands, Kind
 from tests.fuzz.files import image_folders, images, own_data, saved_folders, traces
@@ -218,6 +219,7 @@ KINDS: Mapping[str, Kind] = {
     "start": starts,
     "result": results,
     "sweep": sweeps,
+    "archive": archives,
     "checkpoint": checkpoints,
     "export": exports,
     "init": inits,

@@ -26,7 +26,7 @@ from tests.fuzz.results import RESULTS, SWEEP, study
 from tests.studies.conftest import here
 
 SEEDS = range(12)
-COMPUTING = ("run", "sweep")  # whole runs are left to `make fuzz`
+COMPUTING = ("run", "sweep", "reproduce")  # whole runs are left to `make fuzz`
 _SLOW = 10  # times as long as a case of `make fuzz` takes at most: other tests may use the machine, too
 APART = ("packed", "call")  # which have tests of their own: below, and in tests/front
 ALIKE = [kind for kind in KINDS if kind not in APART]

@@ -25,6 +25,8 @@ WALL_CLOCK = {
     "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.show_running"},
     "sim/cli/pretrain.py": {""},  # how long it took, for people
+    "sim/cli/artifacts.py": {"reproduce", "reproduce.show"},  # also for people
+    "sim/studies/artifacts/packing.py": {"", "_end"},  # dates of runs, as their provenance states them
     "sim/learning/engine/engine.py": {"Engine._run"},
     # Live runs are on the wall clock; the simulator uses nothing of them.
     "sim/live/reporting.py": {""},

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-from sim.cli.studies import app
+from sim.cli.artifacts import app
 from sim.errors import UserError
 from sim.learning.vision import network
 from tests.simulation.worlds import DIGITS, write
@@ -33,6 +33,7 @@ IMPORTED = (
     "perfetto",
     "datasets",
     "PIL",
+    "rocrate",
 )
 PART_OF = {
     "sklearn": "scikit-learn",
@@ -78,7 +79,7 @@ def test_requirements_have_lower_bounds_only() -> None:
 def test_what_make_installs_is_pinned_and_allowed() -> None:
     versions = pinned()
     for each in required(
-        "dev", "compare", "watch", "vision", "tensorboard", "trace", "sockets", "hf", "bench"
+        "dev", "compare", "watch", "vision", "tensorboard", "trace", "sockets", "pack", "hf", "bench"
     ):
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
@@ -101,6 +102,7 @@ def test_what_is_imported_is_required() -> None:
         "ray",
         "sockets",
         "tune",
+        "pack",
     )
     # The commands ask for what theirs need.
     assert imported("actors", "protocols", *[f"sim/{part}" for part in OF_A_RUN]) <= names_of(
@@ -155,6 +157,7 @@ def test_without_locks_on_folders_no_command_begins(command: list[str]) -> None:
     [
         (["compare", "runs"], "matplotlib", "compare"),
         (["watch", "."], "uvicorn", "watch"),
+        (["pack", "runs"], "rocrate", "pack"),
         (["watch", "."], "starlette", "watch"),
         (["run", "quickstart", "--tensorboard"], "tensorboard", "tensorboard"),
         (["run", "quickstart", "--track", "wandb"], "wandb", "wandb"),

@@ -31,7 +31,7 @@ def provenance(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": _TORCH,
         **{library: version_of(library) for library in _LIBRARIES},
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "folder": os.getcwd(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": {

@@ -138,12 +138,8 @@ def _copy(directory: RunDirectory, plugin: Plugin) -> str:
     """Write a copy of the user's code; return its name for the scenario."""
     if plugin.sources is None:
         return plugin.name
-    # The folder is named after the table (without the index of an item) and the content: another folder of
-    # this name, if found first, contains the same files.
-    table = next(part for part in reversed(plugin.key.split(".")[:-1]) if not part.isdecimal())
-    folder = f"{table}-{plugin.sources.digest}"
-    directory.write_code(folder, plugin.sources.files)
-    return plugin.within(f"{folder}/")
+    directory.write_code(plugin.folder, plugin.sources.files)
+    return plugin.within(f"{plugin.folder}/")
 
 
 def _save(

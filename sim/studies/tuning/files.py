@@ -15,7 +15,7 @@ from sim.errors import UserError
 from sim.results import text
 from sim.run.save.provenance import version_of
 from sim.scenario.reading import find_scenario
-from sim.studies.cells import as_toml
+from sim.studies.option_values import as_toml
 from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
 from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
 

@@ -24,7 +24,8 @@ from sim.results.view import RunView
 from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
 from sim.scenario.sections.sweep import Comparing
-from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, as_toml, cell_of
+from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, cell_of
+from sim.studies.option_values import as_toml
 from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
 from sim.studies.tuning.methods import TunedMethod
 from sim.studies.tuning.sampler_names import SamplerName

@@ -1,0 +1,142 @@
+"""Commands for archives of studies: `coterie pack` and `coterie reproduce`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from sim.cli import options
+from sim.cli.console import Terminal
+from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
+from sim.cli.studies import Executor, Jobs, SweepLine, executor, print_table
+from sim.cli.tuning import app
+from sim.errors import UserError
+from sim.results import text
+from sim.run.interrupts import answering, raise_interrupted
+from sim.studies.artifacts.verdict import Verdict
+
+if TYPE_CHECKING:
+    from sim.studies.artifacts.reproducing import Repetition, Reproduction
+
+_SHOWN = 10  # figures of a run that are not equal
+
+
+@app.command()
+def pack(
+    study: Annotated[
+        Path,
+        Argument(metavar="STUDY", help="Folder of a sweep, of several runs, or of one run."),
+    ],
+    out: Annotated[
+        Path | None, Option(help="The archive to write; by default the folder's name with .zip.")
+    ] = None,
+    reports: Annotated[bool, Option("--reports", help="Include the pages of the runs.")] = False,
+    no_events: Annotated[
+        bool, Option("--no-events", help="Leave out the tables of all messages, which are large.")
+    ] = False,
+    no_data: Annotated[bool, Option("--no-data", help="Leave out data files that scenarios name.")] = False,
+    license_: Annotated[
+        str | None, Option("--license", help="License of the archive: a name such as CC-BY-4.0, or a URL.")
+    ] = None,
+) -> None:
+    """Write an archive of a study for a reviewer: scenarios, code, results, versions, and a README.
+
+    The archive contains no absolute path, and no name of the machine or the user. Your code is not changed:
+    the command lists its lines that contain any.
+    """
+    with exit_on_errors():
+        from sim.studies.artifacts.packing import UNLICENSED, PackOptions, pack
+
+        license_ = license_ or UNLICENSED
+        chosen = PackOptions(reports=reports, events=not no_events, data=not no_data, license=license_)
+        packed = pack(study, out, chosen)
+    for each in packed.left_out:
+        echo(f"left out: {each}", err=True)
+    for each in packed.warnings:
+        echo(f"warning: your code tells about this machine: {each}", err=True)
+    count, size = len(packed.files.runs), packed.path.stat().st_size
+    echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
+    echo(f"reproduce it: coterie reproduce {packed.path}")
+
+
+@app.command()
+def reproduce(
+    archive: Annotated[Path, Argument(metavar="ARCHIVE", help="Archive that `coterie pack` wrote.")],
+    runs: Annotated[
+        int | None, Option(min=1, metavar="N", help="Number of runs to repeat; by default 3.")
+    ] = None,
+    all_: Annotated[bool, Option("--all", help="Repeat all runs.")] = False,
+    out: Annotated[Path | None, Option(help="New folder for the unpacked archive and the results.")] = None,
+    tolerance: Annotated[
+        float,
+        Option(min=0.0, help="Relative difference within chance, for runs with fewer than three seeds."),
+    ] = 0.02,
+    jobs: Jobs = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    quiet: options.Quiet = False,
+    no_code: options.NoCode = False,
+) -> None:
+    """Repeat runs of an archive, and say for each figure whether it is equal, within chance, or not.
+
+    Exit codes: 0 if all figures are equal or within chance, 1 if not, 2 if the archive is refused.
+
+    The code in the archive is executed, unless you pass --no-code, which rejects it.
+    """
+    with exit_on_errors():
+        from sim.studies.artifacts import reproducing
+        from sim.studies.sweep import SweepProgress
+        from sim.studies.worker import CellOptions
+
+        if all_ and runs is not None:
+            raise UserError("--runs and --all exclude each other; pass only one of them")
+        folder = Path(f"reproduced-{archive.stem}") if out is None else out
+        count = None if all_ else runs or reproducing.SAMPLE
+        made = reproducing.open_archive(archive, folder, count)
+        if made.code and not no_code:
+            echo(f"executes code of the archive: {', '.join(made.code)}", err=True)
+        execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
+        how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
+        started_s, total = time.perf_counter(), len(made.chosen)
+        with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
+
+            def show(done: int, running: tuple[float, ...]) -> None:
+                elapsed_s = time.perf_counter() - started_s
+                line.show(SweepProgress(total, 0, done, 0, running, elapsed_s))
+
+            reproducing.repeat(made, how, execute, tolerance=tolerance, show=show)
+    _print(made)
+    if made.verdict == Verdict.different:
+        stop("the archive is not reproduced", FAILED)
+
+
+def _print(made: Reproduction) -> None:
+    rows = [[each.run, *_cells(each)] for each in made.repeated]
+    print_table(["run", "trace", "figures equal", "within chance", "not equal", "verdict"], rows, 2)
+    for each in made.repeated:
+        for line in _details(each):
+            echo(f"{each.run}: {line}")
+    for name, reason in made.skipped.items():
+        echo(f"not repeated: {name}: {reason}", err=True)
+    count, total = len(made.repeated), len(made.files.runs)
+    echo(f"{made.verdict}: {count:,} of {total:,} runs repeated; all figures: {made.result}")
+
+
+def _cells(each: Repetition) -> list[str]:
+    verdicts = [str(figure.verdict) for figure in each.figures]
+    counts = [str(verdicts.count(kind)) for kind in Verdict]
+    return [verdicts[0] if verdicts else text.NOTHING, *counts, each.verdict]
+
+
+def _details(each: Repetition) -> list[str]:
+    """Return the differences of a run: its error, its environment, and the figures that are not equal."""
+    if each.error is not None:
+        return [f"the repetition failed: {each.error}"]
+    unequal = [one for one in each.figures if one.verdict != Verdict.equal]
+    others = [one for one in unequal if one.name != "trace_hash"]
+    others.sort(key=lambda figure: figure.verdict != Verdict.different)
+    lines = [*(each.environment if each.verdict != Verdict.equal else ()), *map(str, others[:_SHOWN])]
+    return lines + ([f"and {len(others) - _SHOWN:,} more figures"] if len(others) > _SHOWN else [])

@@ -1,0 +1,126 @@
+"""Figures of a run held against those of its repetition: equal, within chance, or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+from scipy import stats
+
+from sim.results.store.run_directory import RunDirectory
+from sim.studies.artifacts.verdict import Verdict
+
+_NOT_SIMULATED = {
+    *("format", "scenario", "overrides", "wall_seconds", "engine", "fork"),
+    *("notices", "warnings", "failures", "failure_traceback", "interrupted", "finished"),
+}
+"""Keys of a summary that tell of its texts, of the machine, or of how the run was made."""
+_TABLES = ("metrics", "graph")
+_LEVEL, _SEEDS = 0.99, 3
+"""Level of the intervals over seeds, and the smallest number of seeds for one."""
+
+
+@dataclass(frozen=True)
+class HeldFigure:
+    """A figure of a run. low, high: where chance may put it; None if only the same value counts."""
+
+    name: str
+    published: Any
+    reproduced: Any
+    verdict: Verdict
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        around = "" if self.low is None else f", chance reaches from {self.low:.6g} to {self.high:.6g}"
+        return (
+            f"{self.name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
+        )
+
+
+def held_against(
+    published: RunDirectory,
+    reproduced: RunDirectory,
+    others: Sequence[Mapping[str, Any]],
+    *,
+    tolerance: float,
+) -> list[HeldFigure]:
+    """Return the figures of a run and of its repetition.
+
+    Runs with equal traces must have equal figures. Otherwise the main figures must be within chance, unless
+    the same code ran with the same libraries on the same kind of machine, which leaves no room for it. The
+    intervals are those of a new seed, given the published summaries `others` of runs that differ only in the
+    seed, or else `tolerance`, relative to the figure.
+    """
+    first, second = published.summary(), reproduced.summary()
+    same_trace = first["trace_hash"] == second["trace_hash"]
+    by_chance = not same_trace and made_by(published) != made_by(reproduced)
+    trace = Verdict.equal if same_trace else Verdict.chance if by_chance else Verdict.different
+    figures = [HeldFigure("trace_hash", first["trace_hash"], second["trace_hash"], trace)]
+    names = leaves(first).keys() | leaves(second).keys() if same_trace else main_figures(first)
+    of_first, of_second = leaves(first), leaves(second)
+    for name in sorted(names):
+        one, two = of_first.get(name), of_second.get(name)
+        if one == two:
+            figures.append(HeldFigure(name, one, two, Verdict.equal))
+        elif not by_chance or not (_is_number(one) and _is_number(two)):
+            figures.append(HeldFigure(name, one, two, Verdict.different))
+        else:
+            figures.append(_within(name, one, two, [leaves(each).get(name) for each in others], tolerance))
+    if same_trace:
+        figures += [_of_table(table, published, reproduced) for table in _TABLES]
+    return figures
+
+
+def made_by(run: RunDirectory) -> tuple[Any, Any]:
+    """Return what determines the last digits of a run's values: code, libraries, data, and processor."""
+    provenance = run.provenance()
+    machine = provenance.get("machine")
+    return provenance.get("made_by"), machine.get("cpu") if isinstance(machine, dict) else None
+
+
+def main_figures(summary: Mapping[str, Any]) -> list[str]:
+    """Return the names of the figures that stand in tables."""
+    measure = summary.get("measure") or "accuracy"
+    wanted = [f"{measure}.mean", f"{measure}.worst_decile", "loss.mean", "better_than_alone", "graph.l1"]
+    wanted += ["messages.bytes", "work.steps.mean", "virtual_seconds"]
+    found = leaves(summary)
+    return [name for name in wanted if found.get(name) is not None]
+
+
+def leaves(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the simulated values of a summary by their paths; a list is one value."""
+    return dict(_leaves({key: value for key, value in summary.items() if key not in _NOT_SIMULATED}, ()))
+
+
+def _leaves(value: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield ".".join(above), value
+        return
+    for key, item in value.items():
+        yield from _leaves(item, (*above, str(key)))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance: float) -> HeldFigure:
+    known = np.array([each for each in others if _is_number(each)], dtype=np.float64)
+    middle, reach = one, tolerance * abs(one)
+    if len(known) >= _SEEDS and known.std() > 0:
+        middle = float(known.mean())
+        quantile = float(stats.t.ppf((1 + _LEVEL) / 2, len(known) - 1))
+        reach = max(reach, quantile * float(known.std(ddof=1)) * math.sqrt(1 + 1 / len(known)))
+    verdict = Verdict.chance if abs(two - middle) <= reach else Verdict.different
+    return HeldFigure(name, one, two, verdict, middle - reach, middle + reach)
+
+
+def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> HeldFigure:
+    """Hold all rows of a table against each other."""
+    one, two = (each.scan(table).collect() for each in (published, reproduced))
+    verdict = Verdict.equal if one.equals(two) else Verdict.different
+    return HeldFigure(f"{table}.parquet", f"{one.height:,} rows", f"{two.height:,} rows", verdict)

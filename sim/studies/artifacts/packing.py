@@ -1,0 +1,309 @@
+"""Archive of a study for a reviewer: scenarios, code, results, versions, and how to reproduce them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from sim.errors import UserError, one_line, require_packages
+from sim.files.input_file import InputFile
+from sim.plugins.source_files import PRODUCT
+from sim.results.report.html import SCRIPT
+from sim.results.store.output_dir import CELL, EXPLORE, MANIFEST, MARK, READS, REPORT
+from sim.results.store.run_directory import RunDirectory, load_checked
+from sim.results.store.tables import SPECIAL_TABLES, TABLES
+from sim.scenario.reading import first_comment
+from sim.studies.artifacts.anonymous import Anonymous, left_in, names_here
+from sim.studies.artifacts.archive import FileList, Member, PackedRun, measured, name_problem, write_archive
+from sim.studies.artifacts.crate import CRATE, Action, crate
+from sim.studies.artifacts.lock import lock
+from sim.studies.artifacts.readme import readme
+from sim.studies.index import DONE, INDEX, SweepIndex
+
+RUNS, DATA, LOCK, README = "runs", "data", "requirements.txt", "README.md"
+DATA_BYTES = 100_000_000
+"""Largest total size of data files in an archive."""
+_FILES_MAX = 10_000
+_EVENTS = ("events.parquet", READS)
+_REWRITTEN = (".json", ".html", ".svg", ".csv", ".tex", ".toml", ".txt", ".md")
+UNLICENSED = "No license is stated; ask the authors of the study."
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """Choice of what an archive contains, in addition to summaries, tables, scenarios and code.
+
+    reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
+    license: SPDX identifier, URL or text.
+    """
+
+    reports: bool = False
+    events: bool = True
+    data: bool = True
+    license: str = UNLICENSED
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A written archive. left_out: what it lacks. warnings: what the authors should change before."""
+
+    path: Path
+    files: FileList
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass
+class _Contents:
+    """Contents of an archive while they are collected."""
+
+    options: PackOptions
+    members: dict[str, Member] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+    data_bytes: int = 0
+    runs: list[PackedRun] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    left_out: dict[str, None] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    question: str = ""
+
+    @property
+    def code(self) -> list[str]:
+        """Files of the user's code."""
+        return [name for name in self.members if name.endswith(".py")]
+
+    def read(self, name: str) -> bytes:
+        content = self.members[name]
+        return content if isinstance(content, bytes) else content.read_bytes()
+
+
+def pack(study: Path, out: Path | None = None, options: PackOptions | None = None) -> Packed:
+    """Write an archive of a sweep's folder, a folder of runs, or one run. Raises UserError.
+
+    The archive contains no absolute path, and no name of the machine or the user, except in the user's code;
+    `warnings` names these lines.
+    """
+    require_packages("pack", "coterie pack", "rocrate")
+    study = Path(os.path.abspath(study))  # without ".."
+    sweeps, runs, left_out = _found(study)
+    out = Path(f"{study.name}.zip") if out is None else out
+    if os.path.lexists(out):
+        raise UserError(f"--out {out}: already exists; move it, or name another file")
+    contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(left_out))
+    loaded = [(path, load_checked(path)) for path in runs]
+    for _, run in loaded:
+        _add_data(contents, run.scenario_text())
+    for path, run in loaded:
+        _add_places(contents, path, run.provenance())
+    names = names_here()
+    anonymous = Anonymous(contents.places, names)
+    for path, run in loaded:
+        _add_run(contents, path, run, anonymous)
+    for folder in sweeps:
+        _add_sweep(contents, folder, anonymous)
+    for name in contents.members:
+        if problem := name_problem(name):
+            raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
+    warnings = list(_warnings(contents, names))
+    files = _described(contents, study.name, out.name, sweeps)
+    try:
+        write_archive(out, contents.members, files)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
+    return Packed(out, files, tuple(contents.left_out), tuple(warnings))
+
+
+def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """Return the folders of sweeps and of runs in a study, and what it lacks. Raises UserError."""
+    if (study / INDEX).is_file():
+        sweeps = [study]
+    elif (study / "summary.json").is_file():
+        return [], [study], []
+    elif study.is_dir():
+        sweeps = [each for each in sorted(study.iterdir()) if (each / INDEX).is_file()]
+    else:
+        raise UserError(f"{study} is not a folder; name the folder of a sweep, of runs, or of one run")
+    cells = [(folder, cell) for folder in sweeps for cell in SweepIndex.read(folder).cells]
+    runs = [folder.parent / cell.directory for folder, cell in cells if cell.state == DONE and cell.directory]
+    lacking = [f"{cell}: {cell.error or 'not run yet'}" for _, cell in cells if cell.state != DONE]
+    if study not in sweeps:
+        runs += [
+            each
+            for each in sorted(study.iterdir())
+            if not each.name.startswith(".") and (each / "summary.json").is_file()
+        ]
+    if not runs:
+        raise UserError(f"{study} has no finished run")
+    return sweeps, list(dict.fromkeys(runs)), lacking
+
+
+# --- data files ---------------------------------------------------------------------------------------------
+
+
+def _add_data(contents: _Contents, scenario: str) -> None:
+    """Add the files that a resolved scenario names, which are its absolute paths."""
+    for text in _texts(tomllib.loads(scenario)):
+        if not os.path.isabs(text) or "\n" in text or text in contents.places:
+            continue
+        path, room = Path(text), DATA_BYTES - contents.data_bytes
+        contents.places[text] = path.name
+        if not os.path.exists(path):
+            contents.left_out[f"data {path.name}: no such file"] = None
+            continue
+        files = _files_in(path, room if contents.options.data else -1)
+        if files is None:
+            contents.left_out[f"data {path.name}: put it into the folder of --data-dir"] = None
+            continue
+        digest = sha256(b"".join(sha256(each.read_bytes()).digest() for each in files)).hexdigest()
+        place = f"{DATA}/{digest[:16]}/{path.name}"
+        contents.data[path.name], contents.places[text] = digest, f"../../{place}"
+        contents.data_bytes += sum(each.stat().st_size for each in files)
+        inside = [place if each == path else f"{place}/{each.relative_to(path).as_posix()}" for each in files]
+        contents.members |= dict(zip(inside, files, strict=True))
+
+
+def _files_in(path: Path, room: int) -> list[Path] | None:
+    """Return a file, or the files of a folder; None if they take more than `room` bytes."""
+    found: list[Path] = []
+    for each in [path] if path.is_file() else path.rglob("*"):
+        if each.is_file():
+            found.append(each)
+            room -= each.stat().st_size
+        if room < 0 or len(found) > _FILES_MAX:
+            return None
+    return sorted(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+
+
+def _add_places(contents: _Contents, path: Path, provenance: Mapping[str, Any]) -> None:
+    """Note folders of this machine, which texts may contain."""
+    for place in (path.parent, Path.cwd(), Path.home(), PRODUCT, provenance.get("folder")):
+        if place is not None and len(Path(place).parts) > 1:
+            contents.places.setdefault(f"{place}/", "")
+
+
+# --- runs and sweeps ----------------------------------------------------------------------------------------
+
+
+def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anonymous) -> None:
+    """Add a run's results. Raises UserError."""
+    folder, members = f"{RUNS}/{path.name}", contents.members
+    scenario, provenance, summary = run.scenario_text(), run.provenance(), run.summary()
+    settings = anonymous.value(tomllib.loads(scenario))
+    question = first_comment(scenario)
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in anonymous.text(question).splitlines())
+    own: dict[str, Member] = {"scenario.toml": f"{comment}{tomli_w.dumps(settings)}".encode()}
+    for name in ("provenance.json", "summary.json"):
+        own[name] = _json(anonymous.value(_without_machine(InputFile("", path / name).json())))
+    for name in [CELL, READS, *[f"{table}.parquet" for table in TABLES | SPECIAL_TABLES]]:
+        if (path / name).is_file() and (contents.options.events or name not in _EVENTS):
+            own[name] = path / name
+    sums = {name: measured(own[name]) for name in sorted(own) if name != CELL}
+    own[MANIFEST] = (json.dumps(sums, indent=1) + "\n").encode()
+    for name in (REPORT, EXPLORE) if contents.options.reports else ():
+        if (path / name).is_file():
+            own[name] = anonymous.text((path / name).read_text(encoding="utf-8")).encode()
+            if (script := path.parent / SCRIPT).is_file():  # which the reports of a sweep share
+                members[f"{RUNS}/{SCRIPT}"] = script
+    code = [each for mark in sorted(path.glob(f"*/{MARK}")) for each in _copies(mark)]
+    own |= {each.relative_to(path).as_posix(): each for each in code}
+    members |= {f"{folder}/{name}": content for name, content in own.items()}
+    for key in ("seed", "name"):
+        settings["run"].pop(key, None)
+    alike = sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    contents.runs.append(PackedRun(directory=path.name, seed=summary["seed"], alike=alike))
+    used = [f"{folder}/scenario.toml", *[f"{folder}/{each.relative_to(path).as_posix()}" for each in code]]
+    start = str(provenance.get("started") or "")
+    contents.actions.append(Action(folder, path.name, used, start, _end(start, summary["wall_seconds"])))
+    contents.provenance = contents.provenance or provenance
+    contents.seconds += summary["wall_seconds"] or 0.0
+    contents.question = contents.question or anonymous.text(question)
+
+
+def _copies(mark: Path) -> list[Path]:
+    """Return the files of the user's code in a folder with this mark."""
+    return [file for file in sorted(mark.parent.rglob("*.py")) if file.is_file() and not file.is_symlink()]
+
+
+def _without_machine(value: Any) -> Any:
+    """Remove the folder of the command, and the path of the program in it."""
+    if isinstance(value, dict) and isinstance(command := value.get("command"), list) and command:
+        value = {key: item for key, item in value.items() if key != "folder"}
+        value["command"] = [Path(str(command[0])).name, *command[1:]]
+    return value
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+
+
+def _end(start: str, seconds: float | None) -> str:
+    try:
+        return (datetime.fromisoformat(start) + timedelta(seconds=round(seconds or 0))).isoformat()
+    except ValueError:
+        return start
+
+
+def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymous) -> None:
+    """Add the index of a sweep, its study, and its comparison."""
+    for file in sorted(folder.rglob("*")):
+        inside = file.relative_to(folder)
+        if not file.is_file() or file.is_symlink() or any(part.startswith(".") for part in inside.parts):
+            continue
+        if problem := name_problem(f"{RUNS}/{folder.name}/{inside.as_posix()}"):
+            contents.left_out[f"{one_line(inside, 100)}: {problem}"] = None
+            continue
+        content: Member = file
+        if file.name == INDEX and len(inside.parts) == 1:
+            content = _json(anonymous.value(InputFile("", file).json()))
+        elif file.suffix in _REWRITTEN:
+            up = "../" * (len(inside.parts) - 1)
+            text = anonymous.text(file.read_text(encoding="utf-8", errors="replace"))
+            content = text.replace(f"../../{DATA}/", f"../../{up}{DATA}/").encode()
+        contents.members[f"{RUNS}/{folder.name}/{inside.as_posix()}"] = content
+
+
+def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
+    """Yield what the user's code tells about the machine; it is not changed, since its hash counts."""
+    for name in contents.code:
+        text = contents.read(name).decode(errors="replace")
+        yield from [f"{name}, {what}" for what in left_in(text, tuple(names))]
+
+
+def _described(contents: _Contents, name: str, archive: str, sweeps: Sequence[Path]) -> FileList:
+    """Add the descriptions of the archive, and return the list of its files."""
+    facts: dict[str, Any] = dict(
+        coterie=contents.provenance.get("coterie"),
+        name=name,
+        study=f"{RUNS}/{sweeps[0].name}" if len(sweeps) == 1 else None,
+        runs=tuple(contents.runs),
+        data=contents.data,
+    )
+    contents.members[LOCK] = lock(map(contents.read, contents.code), contents.provenance).encode()
+    listed = FileList.of({}, **facts)
+    lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
+    told = (contents.question, contents.code, contents.seconds, lacking, commit)
+    contents.members[README] = readme(listed, archive, *told).encode()
+    described = FileList.of(contents.members, **facts)
+    contents.members[CRATE] = crate(
+        described, contents.question or name, contents.options.license, contents.actions
+    )
+    return FileList.of(contents.members, **facts)

@@ -1,0 +1,200 @@
+"""Repetition of an archive's runs, and what of its figures they confirm."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UserError
+from sim.results.store.output_dir import CELL
+from sim.results.store.run_directory import RunDirectory
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import load_scenario
+from sim.studies.artifacts.archive import FileList, PackedRun, unpack
+from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
+from sim.studies.artifacts.packing import RUNS
+from sim.studies.artifacts.verdict import Verdict
+from sim.studies.cells import SweepCell
+from sim.studies.sweep import Execute
+from sim.studies.worker import CellOptions, CellResult, Task
+
+ARCHIVE, RESULT = "archive", "reproduction.json"
+SAMPLE = 3
+"""Number of runs that are repeated by default."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A run and its figures beside those of its repetition. error: why there is no repetition."""
+
+    run: str
+    figures: tuple[HeldFigure, ...] = ()
+    error: str | None = None
+    environment: tuple[str, ...] = ()
+    """Differences between both runs in code, libraries, data and processor."""
+
+    @property
+    def verdict(self) -> Verdict:
+        found = {figure.verdict for figure in self.figures}
+        if self.error is not None or Verdict.different in found:
+            return Verdict.different
+        return Verdict.chance if Verdict.chance in found else Verdict.equal
+
+
+@dataclass
+class Reproduction:
+    """An unpacked archive, and its repeated runs. skipped: reasons by run that cannot be repeated."""
+
+    folder: Path
+    files: FileList
+    chosen: list[PackedRun]
+    skipped: dict[str, str]
+    code: list[str]
+    repeated: list[Repetition] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        found = {each.verdict for each in self.repeated}
+        order = (Verdict.different, Verdict.chance, Verdict.equal)
+        return next((verdict for verdict in order if verdict in found), Verdict.different)
+
+    @property
+    def packed(self) -> Path:
+        """Folder of the unpacked archive."""
+        return self.folder / ARCHIVE
+
+    @property
+    def result(self) -> Path:
+        """File with all figures."""
+        return self.folder / RESULT
+
+
+def open_archive(archive: Path, folder: Path, count: int | None = SAMPLE) -> Reproduction:
+    """Unpack an archive into a new folder, and choose `count` of its runs, or all. Raises UserError."""
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--out {folder}: must be a new or an empty folder")
+    files = unpack(archive, folder / ARCHIVE)
+    code = [name for name in files.files if name.endswith(".py")]
+    able, skipped = [], {}
+    for run in files.runs:
+        reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
+        if reason is None:
+            able.append(run)
+        else:
+            skipped[run.directory] = reason
+    if not able:
+        why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
+        raise UserError(f"{archive}: no run of the archive can be repeated{why}")
+    step = max(1.0, len(able) / (count or len(able)))  # spread over the study, whose runs are in order
+    chosen = [able[int(number * step)] for number in range(min(count or len(able), len(able)))]
+    return Reproduction(folder, files, chosen, skipped, code)
+
+
+def _why_not(path: Path) -> str | None:
+    """Return why a run cannot be repeated from its scenario alone. Raises UserError for damaged results."""
+    summary = RunDirectory.load(path).summary()
+    if "live" in summary:
+        return "a run in wall-clock time, which no repetition equals"
+    if not summary["finished"]:
+        return "the run is unfinished"
+    if summary.get("fork") and not (path / CELL).is_file():  # forks of a sweep equal the whole run
+        return "a fork, whose past has other settings"
+    return None
+
+
+def repeat(
+    made: Reproduction,
+    how: CellOptions,
+    execute: Execute,
+    *,
+    tolerance: float,
+    show: Callable[[int, tuple[float, ...]], object] = lambda done, running: None,
+) -> None:
+    """Run the chosen runs again, and hold their figures against the archive's. Raises UserError.
+
+    Scenarios are read first, so that code is refused before any run.
+    """
+    tasks = {run.directory: _task(made, run, how) for run in made.chosen}
+    results: dict[str, CellResult] = {}
+
+    def add(task: Task, result: CellResult) -> None:
+        results[task.out.name] = result
+
+    def show_running(running: tuple[float, ...]) -> None:
+        show(len(results), running)
+
+    execute(list(tasks.values()), add, show_running)
+    for run in made.chosen:
+        made.repeated.append(
+            _held(made, run, tasks[run.directory].out, results.get(run.directory), tolerance)
+        )
+    _write(made)
+
+
+def _task(made: Reproduction, run: PackedRun, how: CellOptions) -> Task:
+    folder = made.packed / RUNS / run.directory
+    if how.code:
+        _import_packages(folder)
+    scenario = load_scenario(folder / "scenario.toml", code=how.code)
+    cell = SweepCell(values={}, seed=scenario.run.seed, overrides=(), unset=(), key=digest(scenario))
+    return Task(folder / "scenario.toml", cell, made.folder / RUNS / run.directory, how)
+
+
+def _import_packages(folder: Path) -> None:
+    """Make Python find the copies of packages that a scenario names, after those that are installed."""
+    for copy in sorted(folder.iterdir()):
+        is_package = copy.is_dir() and not any(copy.glob("*.py")) and any(copy.glob("*/*.py"))
+        if is_package and str(copy.absolute()) not in sys.path:
+            sys.path.append(str(copy.absolute()))
+
+
+def _held(
+    made: Reproduction, run: PackedRun, out: Path, result: CellResult | None, tolerance: float
+) -> Repetition:
+    if result is None or result.directory is None or result.error is not None:
+        error = "the run left no results" if result is None else result.error
+        return Repetition(run.directory, error=error or "the run left no results")
+    published = RunDirectory.load(made.packed / RUNS / run.directory)
+    reproduced = RunDirectory.load(out / result.directory)
+    others = [
+        RunDirectory.load(made.packed / RUNS / each.directory).summary()
+        for each in made.files.runs
+        if each.alike == run.alike
+    ]
+    figures = held_against(published, reproduced, others, tolerance=tolerance)
+    return Repetition(run.directory, tuple(figures), None, tuple(_differences(published, reproduced)))
+
+
+def _differences(published: RunDirectory, reproduced: RunDirectory) -> list[str]:
+    (first, cpu), (second, other_cpu) = made_by(published), made_by(reproduced)
+    first, second = ({} if not isinstance(each, Mapping) else dict(each) for each in (first, second))
+    both = [("the processor", cpu, other_cpu)]
+    both += [(name, first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])]
+    return [f"{name}: {one} when published, {two} here" for name, one, two in both if one != two]
+
+
+def _write(made: Reproduction) -> None:
+    """Write all figures as JSON. Raises UserError."""
+    content: dict[str, Any] = {
+        "verdict": made.verdict,
+        "skipped": made.skipped,
+        "runs": [
+            {
+                "run": each.run,
+                "verdict": each.verdict,
+                "error": each.error,
+                "environment": each.environment,
+                "figures": [vars(figure) for figure in each.figures],
+            }
+            for each in made.repeated
+        ],
+    }
+    try:
+        made.result.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {made.result}: {error.strerror}") from None

@@ -1,0 +1,158 @@
+"""Archives for reviewers: what is in them, what is not, and that equal studies give equal archives."""
+
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocrate.rocrate import ROCrate
+from typer.testing import CliRunner
+
+from sim.cli.artifacts import app
+from sim.errors import UserError
+from sim.results.store.run_directory import load_checked
+from sim.studies.artifacts import anonymous
+from sim.studies.artifacts.archive import LIST
+from sim.studies.artifacts.packing import PackOptions, pack
+from sim.studies.artifacts.reproducing import open_archive
+from sim.studies.cells import plan
+from tests.studies.artifacts.studies import run_of, runs_of, sweep_of
+
+STUDIES = (sweep_of, runs_of, run_of)
+HOST = "zaphods-workstation"
+Make = Callable[[Path], Path]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine and a user with names that nobody else has."""
+    monkeypatch.setattr(anonymous, "gethostname", lambda: HOST)
+    monkeypatch.setattr(anonymous, "getuser", lambda: "zaphod42")
+
+
+@pytest.fixture(params=STUDIES, ids=lambda make: make.__name__)
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "zaphod42").mkdir()
+    return request.param(tmp_path / "zaphod42")
+
+
+def contents(archive: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def test_an_archive_holds_no_path_and_no_name(made: Path, tmp_path: Path) -> None:
+    packed = pack(made, tmp_path / "a.zip", PackOptions(reports=True))
+    assert packed.warnings == () and packed.left_out == ()
+    found = contents(packed.path)
+    assert {"README.md", "requirements.txt", "ro-crate-metadata.json", LIST} <= found.keys()
+    for name, content in found.items():
+        for word in (str(tmp_path), str(Path.cwd()), str(Path.home()) + "/", "zaphod42", HOST):
+            assert word.encode() not in content, (name, word)
+        if name.endswith((".json", ".toml", ".txt", ".md", ".py")):
+            paths = re.findall(r"(?<![\w.:/<])/(?:home|tmp|root|work|usr|var|opt)/\S*", content.decode())
+            assert not paths, (name, paths)
+    assert not any(part.startswith(".") for name in found for part in name.split("/"))
+
+
+def test_equal_studies_give_equal_archives(made: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        pack(made, tmp_path / name / "a.zip")
+    assert (tmp_path / "one" / "a.zip").read_bytes() == (tmp_path / "two" / "a.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "one" / "a.zip") as file:
+        assert file.namelist() == sorted(file.namelist())
+        assert {entry.date_time for entry in file.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_the_results_in_an_archive_are_whole(made: Path, tmp_path: Path) -> None:
+    """Also where texts were rewritten: their checksums are those of the new texts."""
+    opened = open_archive(pack(made, tmp_path / "a.zip").path, tmp_path / "out", None)
+    shutil.rmtree(tmp_path / "zaphod42")
+    for run in opened.chosen:
+        load_checked(opened.packed / "runs" / run.directory)
+    assert len(opened.chosen) == len(opened.files.runs) and not opened.skipped
+    if opened.files.study is not None:
+        planned = plan(opened.packed / opened.files.study)
+        marks = {json.loads(each.read_text())["cell"] for each in opened.packed.glob("runs/*/cell.json")}
+        assert {cell.key for cell in planned.cells} == marks
+
+
+def listed_of(value: Any) -> list[Any]:
+    """The values of a property, which has no list if it has only one."""
+    return value if isinstance(value, list) else [value]
+
+
+def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
+    opened = open_archive(
+        pack(made, tmp_path / "a.zip", PackOptions(license="CC0-1.0")).path, tmp_path / "out"
+    )
+    crate = ROCrate(str(opened.packed))
+    assert crate.root_dataset["license"] == "CC0-1.0"
+    assert crate.metadata["conformsTo"] == "https://w3id.org/ro/crate/1.3"
+    listed = {each["@id"] if hasattr(each, "keys") else each.id for each in crate.root_dataset["hasPart"]}
+    files = {LIST, *opened.files.files} - {"ro-crate-metadata.json"}
+    assert files <= listed and all(each in files or each.endswith("/") for each in listed)
+    actions = listed_of(crate.root_dataset["mentions"])
+    assert len(actions) == len(opened.files.runs)
+    for action in actions:
+        assert action.type == "CreateAction" and action["instrument"].id == "#coterie"
+        assert action["startTime"] <= action["endTime"] and action["result"].id.startswith("runs/")
+        assert all(each.id in files for each in listed_of(action["object"]))
+
+
+def test_options_leave_parts_out(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    full, small = [
+        contents(pack(run, tmp_path / f"{name}.zip", options).path)
+        for name, options in (("full", PackOptions()), ("small", PackOptions(events=False, data=False)))
+    ]
+    assert f"runs/{run.name}/events.parquet" in full and any(name.startswith("data/") for name in full)
+    left = full.keys() - small.keys()
+    assert {name.rpartition("/")[2] for name in left} == {"events.parquet", "reads.log", "delays.csv"}
+    assert b"delays.csv: put it into the folder of --data-dir" in small["README.md"]
+
+
+def test_the_lock_file_states_versions(made: Path, tmp_path: Path) -> None:
+    text = contents(pack(made, tmp_path / "a.zip").path)["requirements.txt"].decode()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.match(r"[a-z0-9-]+==\S+(  # the runs used \S+)?$", line) for line in lines)
+    names = {line.partition("==")[0] for line in lines}
+    assert {"coterie", "torch", "numpy", "pydantic-core"} <= names and not {"pytest", "ray"} & names
+
+
+def test_code_that_tells_about_the_machine_is_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    for helper in run.glob("*/helper.py"):
+        helper.write_text('PERIOD = 0.25\nPLACE = "/home/zaphod42/data"\n', encoding="utf-8")
+    said = CliRunner().invoke(app, ["pack", str(run), "--out", str(tmp_path / "a.zip")])
+    assert said.exit_code == 0, said.output
+    assert "helper.py, line 2: /home/zaphod42/" in said.stderr
+
+
+def test_files_with_odd_names_are_left_out_or_refused(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path)
+    (sweep / "notes: mine.txt").write_text("x", encoding="utf-8")
+    (sweep / "a\nb").write_text("x", encoding="utf-8")
+    left = pack(sweep, tmp_path / "a.zip").left_out
+    assert [line.partition(" the name has")[0] for line in sorted(left)] == ["a\\nb:", "notes: mine.txt:"]
+    open_archive(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no finished run"):
+        pack(tmp_path / "empty")
+    with pytest.raises(UserError, match="is not a folder"):
+        pack(tmp_path / "nothing")
+    with pytest.raises(UserError, match="already exists"):
+        pack(run, tmp_path / "world.toml")
+    (run / "metrics.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"metrics\.parquet does not match"):
+        pack(run, tmp_path / "a.zip")
+    assert not (tmp_path / "a.zip").exists()

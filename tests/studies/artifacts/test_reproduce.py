@@ -1,0 +1,321 @@
+"""Archives run again elsewhere: equal figures, changed figures, other machines, and hostile archives."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli.artifacts import app
+from sim.errors import UserError
+from sim.results.store.run_directory import RunDirectory
+from sim.run.options import RunOptions
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
+from sim.studies.artifacts import archive as archives
+from sim.studies.artifacts import figures
+from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
+from sim.studies.artifacts.packing import PackOptions, pack
+from sim.studies.artifacts.reproducing import Reproduction, open_archive, repeat
+from sim.studies.artifacts.verdict import Verdict
+from sim.studies.cells import plan
+from sim.studies.sweep import run_sweep
+from sim.studies.worker import CellOptions
+from tests.simulation.worlds import QUADRATIC
+from tests.studies.artifacts.studies import MATRIX, METHOD, SHORT, run_of, runs_of, sweep_of
+from tests.studies.conftest import here
+from tests.studies.test_sweep import FORKS, LEAVES
+from tests.studies.worlds import STUDY, study
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Archives of the three studies, whose folders are gone."""
+    found = {}
+    for make in (sweep_of, runs_of, run_of):
+        folder = tmp_path_factory.mktemp(make.__name__)
+        (folder / "study").mkdir()
+        found[make.__name__] = pack(make(folder / "study"), folder / "a.zip").path
+        shutil.rmtree(folder / "study")
+    return found
+
+
+def repeated(archive: Path, out: Path, count: int | None = None) -> Reproduction:
+    made = open_archive(archive, out, count)
+    repeat(made, CellOptions(), here, tolerance=0.02)
+    return made
+
+
+def changed(archive: Path, to: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """The archive with other files, and a list that fits them: None removes a file."""
+    with zipfile.ZipFile(archive) as file:
+        old = {name: file.read(name) for name in file.namelist()}
+    listed = json.loads(old.pop(LIST))
+    members = {name: new for name, content in old.items() if (new := change(name, content)) is not None}
+    for folder in {name.rpartition("/")[0] for name in members if name.endswith("checksums.json")}:
+        own = {name: members[f"{folder}/{name}"] for name in json.loads(members[f"{folder}/checksums.json"])}
+        sums = {name: [len(content), sha256(content).hexdigest()] for name, content in own.items()}
+        members[f"{folder}/checksums.json"] = json.dumps(sums).encode()
+    facts = {key: listed[key] for key in ("coterie", "name", "study", "data")}
+    runs = tuple([archives.PackedRun(**run) for run in listed["runs"]])
+    write_archive(to, members, FileList.of(members, runs=runs, **facts))
+    return to
+
+
+def of_summary(**new: Any) -> Callable[[str, bytes], bytes]:
+    def change(name: str, content: bytes) -> bytes:
+        if not name.endswith("/summary.json"):
+            return content
+        return json.dumps(json.loads(content) | new).encode()
+
+    return change
+
+
+def elsewhere(archive: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`coterie reproduce` in another process and folder, without a home and a user's settings."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "COTERIE_DATA")}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "sim", "reproduce", str(archive), "--quiet", "-j", "1", *options]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+
+
+@pytest.mark.parametrize("name", ["sweep_of", "runs_of", "run_of"])
+def test_an_archive_is_reproduced_elsewhere(packed: dict[str, Path], tmp_path: Path, name: str) -> None:
+    done = elsewhere(packed[name], tmp_path, "--runs", "2")
+    assert done.returncode == 0, done.stderr
+    assert f"\nequal: {1 if name == 'run_of' else 2} of " in done.stdout
+    assert ("executes code of the archive: " in done.stderr) == (name == "run_of")
+    said = json.loads((tmp_path / "reproduced-a" / "reproduction.json").read_text(encoding="utf-8"))
+    assert said["verdict"] == "equal"
+    for run in said["runs"]:
+        assert {each["verdict"] for each in run["figures"]} == {"equal"} and len(run["figures"]) > 50
+
+
+def test_a_method_in_a_package_is_found_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "study" / "packed_methods"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    method = METHOD.replace("from helper", "from packed_methods.helper")
+    (package / "mine.py").write_text(method, encoding="utf-8")
+    (package / "helper.py").write_text("PERIOD = 0.25\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path / "study")
+    path = tmp_path / "study" / "world.toml"
+    path.write_text(QUADRATIC.replace('"local"', '"packed_methods.mine:Mine"'), encoding="utf-8")
+    ran = run_scenario(load_scenario(path, SHORT), RunOptions(out=tmp_path / "study" / "runs"))
+    assert ran.directory is not None
+    archive = pack(ran.directory, tmp_path / "a.zip").path
+    shutil.rmtree(tmp_path / "study")
+    done = elsewhere(archive, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\nequal: 1 of 1 runs repeated" in done.stdout
+
+
+def test_a_changed_figure_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
+    def change(name: str, content: bytes) -> bytes:
+        if not name.endswith("/summary.json"):
+            return content
+        summary = json.loads(content)
+        summary["distance"]["mean"] *= 1 + 1e-12
+        return json.dumps(summary).encode()
+
+    archive = changed(packed["run_of"], tmp_path / "b.zip", change)
+    said = CliRunner().invoke(
+        app, ["reproduce", str(archive), "--out", str(tmp_path / "out"), "-q", "-j", "1"]
+    )
+    assert said.exit_code == 1
+    assert "distance.mean: published" in said.stdout and "not equal: 1 of 1 runs repeated" in said.stdout
+    assert "the archive is not reproduced" in said.stderr
+
+
+def test_a_changed_table_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(packed["runs_of"]) as file:
+        tables = [file.read(name) for name in file.namelist() if name.endswith("metrics.parquet")]
+
+    def swapped(name: str, content: bytes) -> bytes:
+        return tables[1 - tables.index(content)] if name.endswith("metrics.parquet") else content
+
+    made = repeated(changed(packed["runs_of"], tmp_path / "b.zip", swapped), tmp_path / "out", 1)
+    wrong = [figure.name for figure in made.repeated[0].figures if figure.verdict != Verdict.equal]
+    assert wrong == ["metrics.parquet"] and made.verdict == Verdict.different
+
+
+def test_the_same_machine_leaves_nothing_to_chance(packed: dict[str, Path], tmp_path: Path) -> None:
+    archive = changed(packed["run_of"], tmp_path / "b.zip", of_summary(trace_hash="0" * 32))
+    made = repeated(archive, tmp_path / "out")
+    assert made.verdict == Verdict.different and made.repeated[0].environment == ()
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, Verdict.chance), (1.01, Verdict.chance), (2.0, Verdict.different)]
+)
+def test_another_machine_leaves_some_to_chance(
+    packed: dict[str, Path], tmp_path: Path, factor: float, verdict: str
+) -> None:
+    def change(name: str, content: bytes) -> bytes:
+        if name.endswith("/provenance.json"):
+            said = json.loads(content)
+            said["made_by"]["torch"] = "2.99"
+            return json.dumps(said).encode()
+        if not name.endswith("/summary.json"):
+            return content
+        summary = json.loads(content)
+        summary["distance"]["mean"] *= factor
+        return json.dumps(summary | {"trace_hash": "0" * 32}).encode()
+
+    made = repeated(changed(packed["run_of"], tmp_path / "b.zip", change), tmp_path / "out")
+    assert made.verdict == verdict
+    assert any(line.startswith("torch: 2.99 when published") for line in made.repeated[0].environment)
+
+
+def test_intervals_are_those_of_a_new_seed() -> None:
+    """Of 1, 2, 3: mean 2, deviation 1, and t of 99 % with 2 degrees of freedom, 9.925, times sqrt(4/3)."""
+    reach = 9.9248432 * (4 / 3) ** 0.5
+    for value, verdict in ((2 + reach - 1e-3, Verdict.chance), (2 + reach + 1e-3, Verdict.different)):
+        assert figures._within("x", 1.0, value, [1.0, 2.0, 3.0], 0.0).verdict == verdict
+    assert figures._within("x", 1.0, 1.03, [1.0, 2.0], 0.02).verdict == Verdict.different
+    assert figures._within("x", 1.0, 1.01, [1.0, 2.0], 0.02).verdict == Verdict.chance
+
+
+def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> None:
+    said = CliRunner().invoke(
+        app, ["reproduce", str(packed["run_of"]), "--out", str(tmp_path / "out"), "--no-code", "-q"]
+    )
+    assert said.exit_code == 2 and "--no-code forbids" in said.stderr
+    assert not (tmp_path / "out" / "reproduction.json").exists()
+
+
+def test_runs_that_cannot_be_repeated_are_named(packed: dict[str, Path], tmp_path: Path) -> None:
+    for new, why in (
+        ({"finished": False}, "the run is unfinished"),
+        ({"fork": {"of": "world-1", "at": 1.0}}, "a fork"),
+    ):
+        archive = changed(packed["run_of"], tmp_path / f"{len(why)}.zip", of_summary(**new))
+        with pytest.raises(UserError, match=why):
+            open_archive(archive, tmp_path / f"out-{len(why)}")
+
+
+# --- hostile archives ---------------------------------------------------------------------------------------
+
+
+def zipped(path: Path, *entries: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for entry, content in entries:
+            file.writestr(entry, content)
+    return path
+
+
+def listing(*names: str, **more: Any) -> tuple[str, bytes]:
+    files = {name: [1, sha256(b"x").hexdigest()] for name in names}
+    facts = dict(format=1, coterie=None, name="x", study=None, runs=[], data={}, files=files)
+    return LIST, json.dumps(facts | more).encode()
+
+
+def of_mode(name: str, mode: int) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.create_system, entry.external_attr = 3, mode << 16
+    return entry
+
+
+HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
+    "bomb": ([("a", bytes(200 << 20)), listing("a")], "states 209,"),
+    "up": ([("../a", b"x"), listing("../a")], "without . and .."),
+    "up within": ([("b/../../a", b"x"), listing("b/../../a")], "without . and .."),
+    "absolute": ([("/tmp/a", b"x"), listing("/tmp/a")], "must be a relative path"),
+    "backslash": ([("..\\a", b"x"), listing("..\\a")], "sign that is not allowed"),
+    "drive": ([("C:a", b"x"), listing("C:a")], "sign that is not allowed"),
+    "control": ([("a\nb", b"x"), listing("a\nb")], "sign that is not allowed"),
+    "link": ([(of_mode("a", stat.S_IFLNK | 0o777), b"/etc/passwd"), listing("a")], "not a link, device"),
+    "device": ([(of_mode("a", stat.S_IFCHR | 0o666), b"x"), listing("a")], "not a link, device"),
+    "pipe": ([(of_mode("a", stat.S_IFIFO | 0o666), b"x"), listing("a")], "not a link, device"),
+    "folder": ([("a/", b""), listing("a/")], "must be a relative path"),
+    "twice": ([("a", b"x"), ("A", b"x"), listing("a", "A")], "is there twice"),
+    "both": ([("a", b"x"), ("a/b", b"x"), listing("a", "a/b")], "both a file and a folder"),
+    "no list": ([("a", b"x")], "is not an archive of `coterie pack`"),
+    "odd list": ([("a", b"x"), (LIST, b"[1]")], "is not a list of files"),
+    "later": ([("a", b"x"), listing("a", format=99)], "a later version of coterie wrote it"),
+    "missing": ([listing("a")], "a: is missing"),
+    "unlisted": ([("a", b"x"), ("b", b"x"), listing("a")], "b: is not in"),
+    "size": ([("a", b"xx"), listing("a")], "does not have the size"),
+    "hash": ([("a", b"y"), listing("a")], "does not have the hash"),
+    "odd run": ([listing(runs=[{"directory": "../..", "seed": 1, "alike": ""}])], "is not a list of files"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
+    entries, why = HOSTILE[name]
+    archive = zipped(tmp_path / "a.zip", *entries)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(UserError) as refused:
+        unpack(archive, tmp_path / "in" / "out")
+    assert why in str(refused.value) and str(archive) in str(refused.value)
+    written = [path for path in (tmp_path / "in").rglob("*") if path.is_file()]
+    assert len(written) == (name == "hash")  # the hash is known only once a file was read
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "in"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"PK\x05\x06" + bytes(18), bytes(1000)])
+def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.zip"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+    with pytest.raises(UserError, match="No such file"):
+        unpack(tmp_path / "b.zip", tmp_path / "out")
+
+
+def test_an_existing_folder_is_kept(packed: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(UserError, match="must be a new or an empty folder"):
+        open_archive(packed["run_of"], tmp_path)
+
+
+def test_a_damaged_byte_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
+    content = bytearray(packed["run_of"].read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.zip"):
+        open_archive(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_data_that_was_left_out_is_found_in_the_data_folder(tmp_path: Path) -> None:
+    archive = pack(run_of(tmp_path), tmp_path / "a.zip", PackOptions(data=False)).path
+    made = open_archive(archive, tmp_path / "out")
+    scenario = RunDirectory.load(made.packed / "runs" / made.chosen[0].directory).scenario_text()
+    assert 'file = "delays.csv"' in scenario
+
+
+def test_a_sweep_with_forks_and_data_is_reproduced(tmp_path: Path) -> None:
+    """Forks run from the start, and the study's file names the data in the archive."""
+    base, _ = STUDY.replace('"local"', '"gossip"').split("[sweep]")
+    latency = '{ kind = "matrix", file = "delays.csv", unit = "ms" }'
+    base = base.replace('latency = "20 ms"', f"latency = {latency}")
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "delays.csv").write_text(MATRIX, encoding="utf-8")
+    path = study(tmp_path / "study", f"{base}{LEAVES}[sweep]\n{FORKS}")
+    planned = plan(path, ["network.latency.jitter=0"], only=["future=as it was", "future=all are slow"])
+    assert any(cell.parent for cell in planned.cells)
+    result = run_sweep(planned, out=tmp_path / "study" / "runs", execute=here)
+    assert not result.errors
+    archive = pack(result.directory, tmp_path / "a.zip").path
+    shutil.rmtree(tmp_path / "study")
+    made = repeated(archive, tmp_path / "out")
+    assert made.verdict == Verdict.equal and len(made.repeated) == len(planned.cells) and not made.skipped
+    assert made.files.study is not None
+    again = plan(made.packed / made.files.study)
+    assert [cell.key for cell in again.cells] == [cell.key for cell in planned.cells]
+    assert not [notice for notice in again.notices if "delays.csv" in notice]
