@@ -193,7 +193,7 @@ def test_what_is_no_file_of_ours(results, name: str, how: str):
 def test_a_fault_of_the_report_is_not_called_damage(results, monkeypatch):
     """Only what is found by looking at the files themselves."""
 
-    def faulty(*parts):
+    def faulty(*parts, **_):
         raise ValueError("of coterie's own")
 
     monkeypatch.setattr(sim.results.report.page, "document", faulty)
@@ -204,9 +204,9 @@ def test_a_fault_of_the_report_is_not_called_damage(results, monkeypatch):
 def test_a_report_that_is_broken_off_leaves_the_old_one(results, monkeypatch):
     document = sim.results.report.page.document
 
-    def interrupted(*parts):
+    def interrupted(*parts, **more):
         os.kill(os.getpid(), signal.SIGTERM)
-        return document(*parts)
+        return document(*parts, **more)
 
     monkeypatch.setattr(sim.results.report.page, "document", interrupted)
     result = CliRunner().invoke(app, ["report", str(results)])
