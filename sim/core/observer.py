@@ -22,8 +22,8 @@ from sim.kernel.random import key
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.vector_pool import HeldRows
 from sim.learning.evaluation import look_at, measure_models
-from sim.results.measures import MEASURES, measure_called
-from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
+from sim.results.measures import ALONE, MEASURES, OWN_METRICS, measure_called
+from sim.results.metrics import ALL, Metrics
 from sim.results.trace import Trace
 from sim.world.network import SimulatedNetwork
 

@@ -11,7 +11,7 @@ from actors.supervisor import Supervisor
 from sim.core.lives import ClientLife
 from sim.core.observations import call_actor, defines
 from sim.learning.engine import Engine, Vector
-from sim.results.metrics import ALONE
+from sim.results.measures import ALONE
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models and their weights in an average of predicted probabilities; the weights sum to 1."""

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from sim.results import text
 
 VALIDATION_LOSS = "validation_loss"
+ALONE = "_alone"  # suffix for measures of models trained alone
+TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all sessions, at the end
+OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "steps_taken", "flops", *TOTALS))
+"""Names reserved for the observer, besides measures."""
 CAUGHT_UP_SHARE = 0.9
 """Share of the incumbents' mean at which a newcomer has caught up; 1 / share if smaller is better."""
 _LABELLED = ("classification", "regression")

@@ -58,10 +58,6 @@ METRICS_SCHEMA, GRAPH_SCHEMA, COALITIONS_SCHEMA = [
     for columns in (METRICS_COLUMNS, GRAPH_COLUMNS, COALITIONS_COLUMNS)
 ]
 ALL = "all"  # actor of totals such as bytes_sent
-ALONE = "_alone"  # suffix for measures of models trained alone
-TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all sessions, at the end
-OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "steps_taken", "flops", *TOTALS))
-"""Names reserved for the observer, besides measures."""
 EDGE_THRESHOLD = 0.5
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.measures import MEASURES, Measure
-from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, OWN_METRICS, Series
+from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure
+from sim.results.metrics import ALL, EDGE_THRESHOLD, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, panel_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS

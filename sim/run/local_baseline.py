@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sim.core.lives import with_same_model
 from sim.core.simulation import Simulation
 from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALONE, TOTALS
+from sim.results.measures import ALONE, TOTALS
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:

@@ -13,8 +13,7 @@ from protocols.shared.server_rounds import RoundClient
 from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
 from sim.learning.models.kinds import model_misfits
 from sim.members import client_numbers
-from sim.results.measures import MEASURES, OF_COTERIE
-from sim.results.metrics import ALONE, OWN_METRICS
+from sim.results.measures import ALONE, MEASURES, OF_COTERIE, OWN_METRICS
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections

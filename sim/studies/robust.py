@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.results.metrics import ALONE
+from sim.results.measures import ALONE
 from sim.studies.statistics import Estimate, trimmed_mean
 from sim.studies.study import StudiedRun, higher_is_better
 

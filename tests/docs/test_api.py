@@ -7,7 +7,7 @@ import protocols
 from docs.build.api import page
 from protocols.framework.former_names import FORMER_NAMES
 from sim.core.observer import ALWAYS, OF_EVERY_CLIENT
-from sim.results.metrics import OWN_METRICS
+from sim.results.measures import OWN_METRICS
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.measures import Measure
-from sim.results.metrics import ALONE, Series, value_at, worst_decile
+from sim.results.measures import ALONE, Measure
+from sim.results.metrics import Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
 from sim.results.report.blocks import Cell, Table, cell, difference
 from sim.results.report.figure import Figure, Trace

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.results import text
-from sim.results.metrics import ALONE, Series
+from sim.results.measures import ALONE
+from sim.results.metrics import Series
 from sim.results.population import Panel
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (

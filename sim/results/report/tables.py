@@ -9,7 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.metrics import ALONE, Series
+from sim.results.measures import ALONE
+from sim.results.metrics import Series
 from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
 from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table, cell, difference, reached
 from sim.results.view import RunView

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import WithJsonSchema
 
 from sim.errors import FAILURES
-from sim.learning.metrics import Metric
 from sim.plugins.section import USERS_CODE, PluginSection, in_short
 from sim.results.measures import Measure
+
+if TYPE_CHECKING:
+    from sim.learning.metrics import Metric
 
 
 class OwnMeasure(PluginSection):
@@ -39,6 +41,8 @@ class OwnMeasure(PluginSection):
     @property
     def metric(self) -> Metric:
         """Metric that the observer computes."""
+        from sim.learning.metrics import Metric  # imports torch
+
         return Metric(self.measure.name, "outputs", self.value)
 
     def value(self, outputs: np.ndarray, targets: np.ndarray) -> float:
