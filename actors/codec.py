@@ -25,7 +25,7 @@ from actors.message import (
     RoundMark,
     describe,
 )
-from actors.scan import Budget, Buffer, DecodeError, bytes_of, extension_of, items_of
+from actors.scan import Budget, Buffer, DecodeError, content_of_bytes, extension_of, items_of
 from actors.source_location import of_definition
 
 TENSOR = 1
@@ -171,7 +171,10 @@ class Codec:
         if code in (TENSOR, HANDLE) and len(data) >= LARGE_BYTES:
             budget.scan(data, depth)
             items = items_of(data) or []
-            content = (*[self._made(item, depth, budget) for item in items[:-1]], *map(bytes_of, items[-1:]))
+            content = (
+                *[self._made(item, depth, budget) for item in items[:-1]],
+                *map(content_of_bytes, items[-1:]),
+            )
         else:
             content = self._unpack(data, depth, budget)
         match code, content:

@@ -132,7 +132,7 @@ def extension_of(data: Buffer) -> tuple[int, Buffer] | None:
     return data[1 + width], data[2 + width :]
 
 
-def bytes_of(data: Buffer) -> Buffer | None:
+def content_of_bytes(data: Buffer) -> Buffer | None:
     """Return the content of a scanned bytes object; None for other objects."""
     return data[1 + _LENGTHS[data[0]] :] if data[0] in _BYTES else None
 

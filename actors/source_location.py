@@ -60,7 +60,7 @@ def at_line(method: Callable[..., object]) -> str:
 def line_of(kind: type, error: BaseException, method: str) -> str:
     """Return the line of a class's own code that was last active in an error, or the start of `method`."""
     blamed = getattr(kind, method)
-    return own_line(kind, of_error(error)) or of_definition(blamed) or blamed.__qualname__
+    return own_line(kind, frames_of_error(error)) or of_definition(blamed) or blamed.__qualname__
 
 
 def of_coroutine(coroutine: Any) -> list[Frame]:
@@ -75,7 +75,7 @@ def of_coroutine(coroutine: Any) -> list[Frame]:
     return frames
 
 
-def of_error(error: BaseException) -> list[Frame]:
+def frames_of_error(error: BaseException) -> list[Frame]:
     """Return the frames that an error passed through, from the outermost to the one that raised it."""
     frames: list[Frame] = []
     step: TracebackType | None = error.__traceback__

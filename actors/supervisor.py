@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
-from actors.source_location import of_definition, of_error, own_line
+from actors.source_location import frames_of_error, of_definition, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
@@ -50,7 +50,7 @@ class Failure:
         return f"{where}: {self.error} ({_OUTCOMES[self.action]})"
 
 
-def in_short(failures: Iterable[Failure]) -> list[str]:
+def failures_in_short(failures: Iterable[Failure]) -> list[str]:
     """Return one line for each group of failures that differ only in actor and time, ordered by the first."""
     alike: dict[tuple[object, ...], list[Failure]] = {}
     failures = list(failures)
@@ -227,7 +227,7 @@ class Supervisor:
         location: the line to report, if it differs from the one in the error.
         """
         text = "".join(traceback.format_exception(error))
-        location = location or own_line(type(actor), of_error(error)) or of_definition(type(actor))
+        location = location or own_line(type(actor), frames_of_error(error)) or of_definition(type(actor))
         failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, location)
         self.failures.append(failure)
         if self._log is not None:

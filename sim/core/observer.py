@@ -15,7 +15,7 @@ from sim.core.convergence import Plateau
 from sim.core.divergence import Divergence
 from sim.core.lives import ClientLife, with_same_model
 from sim.core.observations import coalition_of, collaboration_weights, defines, exact_shares, observed
-from sim.core.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
+from sim.core.personalized_models import Ensemble, evaluated_models, metric_of, models_and_weights
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
@@ -260,7 +260,7 @@ class Observer:
             measured = self._measured(clients, rows)
         else:
             first = [next(iter(models.values())) for models in shown]
-            measured = self._measured(clients, *rows_of(self._engine, first))
+            measured = self._measured(clients, *models_and_weights(self._engine, first))
         names = [client.name for client in clients]
         tested = self._engine.data.test.counts[numbers] > 0
         self.divergence.check(now, names, finite, measured, tested)
@@ -280,7 +280,7 @@ class Observer:
             having = [(client, models[model]) for client, models in pairs if model in models]
             owners = [client for client, _ in having]
             ensembles = [ensemble for _, ensemble in having]
-            measured = self._measured(owners, *rows_of(self._engine, ensembles))
+            measured = self._measured(owners, *models_and_weights(self._engine, ensembles))
             for name, values in measured.items():
                 self.metrics.add_all(
                     now, [client.name for client in owners], metric_of(name, model), values.tolist()

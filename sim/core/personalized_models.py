@@ -86,7 +86,7 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
     return tuple([(weight / total, vector) for weight, (_, vector) in zip(weights, pairs, strict=True)])
 
 
-def rows_of(engine: Engine, ensembles: Sequence[Ensemble]) -> tuple[Tensor, Tensor]:
+def models_and_weights(engine: Engine, ensembles: Sequence[Ensemble]) -> tuple[Tensor, Tensor]:
     """Return the models [N, K, P] of N ensembles of up to K models, and weights [N, K], 0 for padding."""
     most = max(map(len, ensembles))
     filled = [(*each, *[(0.0, each[0][1])] * (most - len(each))) for each in ensembles]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from actors.status import ActorStatus
-from actors.supervisor import Failure, in_short
+from actors.supervisor import Failure, failures_in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
 from sim.core.budget import Work
@@ -206,7 +206,7 @@ def _of_the_failures(simulation: Simulation, up: Collection[str]) -> dict[str, A
     return {
         "non_finite": _non_finite(simulation, up),
         "failed": _failed(failures),
-        "failures": in_short(failures),
+        "failures": failures_in_short(failures),
         "failure_traceback": failures[0].traceback if failures else None,
     }
 

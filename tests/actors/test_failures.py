@@ -9,7 +9,7 @@ import pytest
 
 from actors.actor import Actor
 from actors.message import ActorError
-from actors.source_location import of_error, own_line, written
+from actors.source_location import frames_of_error, own_line, written
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
 from tests.actors.world import Client, Note, Script, Work, World, fail, forever, nothing_is_left_of, simulate
@@ -239,6 +239,6 @@ def test_the_line_of_a_method_in_several_files_is_the_innermost_of_its_package(
     kind = importlib.import_module("method_in_parts.method").Method
     with pytest.raises(ValueError) as caught:
         kind().run()
-    assert own_line(kind, of_error(caught.value)) == f"{package / 'parts.py'}:3"
+    assert own_line(kind, frames_of_error(caught.value)) == f"{package / 'parts.py'}:3"
     derived = type("Derived", (kind,), {"__module__": __name__})
-    assert own_line(derived, of_error(caught.value)) == written(__file__, caught.tb.tb_lineno)
+    assert own_line(derived, frames_of_error(caught.value)) == written(__file__, caught.tb.tb_lineno)

@@ -7,7 +7,7 @@ import pytest
 
 from actors.message import ActorError, Envelope, PeerUnavailable
 from actors.status import ActorStatus
-from actors.supervisor import Failure, in_short
+from actors.supervisor import Failure, failures_in_short
 from tests.actors.world import Client, Note, Work, World, forever, nothing_is_left_of, simulate
 
 
@@ -244,7 +244,7 @@ def test_failures_that_name_whoever_failed_are_one_line_however_many_they_are() 
     error = "KeyError: no row of {}, ask head"
     failures = [Failure(name, 1.0, "step", error.format(name), "stop", "") for name in names]
     other = Failure("head", 2.0, "step", "KeyError: no row of tail", "stop", "")
-    assert in_short([*failures, other]) == [
+    assert failures_in_short([*failures, other]) == [
         "node-0 and 19999 more failed first at 1 s in step: KeyError: no row of node-0, ask head "
         "(stopped for good)",
         "head failed at 2 s in step: KeyError: no row of tail (stopped for good)",

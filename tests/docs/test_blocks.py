@@ -77,7 +77,7 @@ def joined(text: str) -> list[str]:
 
 
 def test_there_is_no_block_of_another_language() -> None:
-    """Sessions, "pycon", are of docstrings, which `test_docstrings` runs; `test_extending` applies diffs. "text" is output."""
+    """`test_docstrings` runs sessions ("pycon"), `test_extending` applies diffs, and "text" is output."""
     assert {block.language for block in blocks()} == {"", "python", "toml", "pycon", "diff", "text"}
     assert {block.page.name for block in of("pycon")} == {"api.md"}
     assert {block.page.name for block in of("diff")} == {"extending.md"}

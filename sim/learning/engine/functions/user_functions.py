@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from actors.message import describe
-from actors.source_location import of_error, written
+from actors.source_location import frames_of_error, written
 from sim.learning.engine.backends.batched import in_frames_of_its_own, vmapped
 from sim.learning.engine.functions.encoded import (
     TYPES,
@@ -98,7 +98,7 @@ class UserFunction:
 
     def line_of(self, error: BaseException) -> str:
         """Return the innermost line of the function's file in an error's traceback, as "file:line"."""
-        lines = [frame for frame in of_error(error) if frame[0] == self._file]
+        lines = [frame for frame in frames_of_error(error) if frame[0] == self._file]
         return written(*lines[-1]) if lines else str(self._place or "torch")
 
 
