@@ -42,8 +42,8 @@ LAYERS: dict[str, list[list[str]]] = {
     "Qwen2": [["self_attn.k_proj", "self_attn.v_proj"]],
 }
 CASES = [(kind, targets) for kind, choices in LAYERS.items() for targets in choices]
-# With an epsilon as large as usual gradients: AdamW would otherwise turn rounding into steps of full size.
-OPTIMIZERS = [Optimizer("sgd"), Optimizer("sgd", momentum=0.9), Optimizer("adamw", epsilon=0.01)]
+# With an epsilon above usual gradients: AdamW would otherwise turn rounding into steps of full size.
+OPTIMIZERS = [Optimizer("sgd"), Optimizer("sgd", momentum=0.9), Optimizer("adamw", epsilon=0.1)]
 
 
 def of_peft(base: Path, folder: Path) -> Any:
