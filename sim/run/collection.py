@@ -8,7 +8,7 @@ from sim.learning.engine.snapshot import collect
 
 
 class GarbageCollection(RunHook):
-    """Collector of cyclic garbage after each evaluation, so that its time depends only on events."""
+    """Collects cyclic garbage after each evaluation, so that collection times depend only on events."""
 
     ends_run: ClassVar[bool] = True
 

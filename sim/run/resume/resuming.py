@@ -192,7 +192,7 @@ class ResumableRun:
         planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
-                f"{self.path} has ended at {self.ended_s:g} s because of iterations, rounds, budget or "
+                f"{self.path} ended at {self.ended_s:g} s because of iterations, rounds, budget or "
                 "run.converged; --until extends only a run that ended at run.duration; use `coterie run` "
                 "with its scenario.toml, and --set the key that ended it"
             )
@@ -202,7 +202,7 @@ class ResumableRun:
         if self.checkpoint is not None and end_s <= self.time_s:
             if self.is_finished:
                 raise UserError(
-                    f"{self.path} has ended at {self.time_s:g} s: pass a later --until to extend it"
+                    f"{self.path} ended at {self.time_s:g} s; pass a later --until to extend it"
                 )
             if end_s < self.time_s:
                 raise UserError(f"{self.path} continues from {self.time_s:g} s: --until must be later")
