@@ -98,8 +98,8 @@ class MaplClient(Client):
     def update_weights(self) -> None:
         """Run CGL on all peers with a known head if enough heads are new.
 
-        A neighbor without a known head keeps its weight. In synchronous mode, nearly all heads are new in each
-        round, so CGL runs in each round, as in algorithm 3.
+        A neighbor without a known head keeps its weight. In synchronous mode, nearly all heads are new in
+        each round, so CGL runs in each round, as in algorithm 3.
         """
         neighbours = self.neighbours
         if not self.warm or neighbours.new_heads() < self.heads_wanted:

@@ -1,4 +1,4 @@
-"""Lineage of clients' models: whose training they consist of, by a replay of the run."""
+"""Lineage of clients' models: the contributions of clients' training, by a replay of the run."""
 
 from __future__ import annotations
 
