@@ -19,8 +19,8 @@ class Schedule(Settings):
     """Factors of the learning rate. Lengths are in training steps of the client, rounds, or virtual time.
 
     All lengths have the same unit. In a schedule by rounds, a training job uses the rate of the round in
-    which the server lets the client train: the same for all clients, however often each was sampled. In a schedule
-    by time, it uses the rate at the end of the job.
+    which the server lets the client train: the same for all clients, however often each was sampled. In a
+    schedule by time, it uses the rate at the end of the job.
     """
 
     warm_up: Stretch | None = None

@@ -302,11 +302,11 @@ def _hurt(view: RunView) -> list[Block]:
     if table is None:
         return []
     lead = (
-        f"For each departure, up to {MOST_HURT} clients with the largest drops are listed. The drop is "
-        "the largest decrease before the client returns to its last value before the departure. The relative "
+        f"For each departure, up to {MOST_HURT} clients with the largest drops are listed. The drop is the "
+        "largest decrease before the client returns to its last value before the departure. The relative "
         "weight is the weight that the client gave the departed client, divided by its largest weight. "
-        "Accuracy also drops without departures: the usual drop is the 90th percentile of the client's earlier changes "
-        "between evaluations. The effects of departures between the same two evaluations "
+        "Accuracy also drops without departures: the usual drop is the 90th percentile of the client's "
+        "earlier changes between evaluations. The effects of departures between the same two evaluations "
         "cannot be distinguished."
     )
     return [Heading("Accuracy drops after departures"), Paragraph(lead), table]
