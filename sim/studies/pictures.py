@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _COLOURS = [LIGHT[name] for name in HUES]  # lines also differ by marker
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
+_CAUGHT_UP = "; caught up: reached 90 % of other clients' accuracy"
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
@@ -335,7 +336,7 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
     curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
     y = "newcomers that have not caught up [%]"
-    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}"
+    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}{_CAUGHT_UP}"
     return _panelled(comparison, curves, times, names, (0, 100), steps=True)
 
 

@@ -334,7 +334,10 @@ def _traffic(view: RunView) -> Section:
         for title, name, figure, otherwise in parts
         if figure is not None or otherwise
     ]
-    return Section("Communication", [SideBySide(columns)])
+    lead = [Paragraph("Staleness is the age of a received model at its use.")] * (
+        view.panel("staleness") is not None
+    )
+    return Section("Communication", [*lead, SideBySide(columns)])
 
 
 def _map(view: RunView) -> Section | None:
