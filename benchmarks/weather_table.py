@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
     "finished": pl.Boolean,
 }
 """Columns of docs/weather/runs.csv, which docs/weather.md explains."""
-_OF_80 = "local, of 80 %"  # control of methods that evaluate models on held-back samples
+_OF_80 = "local, of 80 %"  # control of methods that evaluate models on held-out samples
 _CONTROLS = {
     "learn-to-collaborate": _OF_80,
     "meta-l2c": _OF_80,

@@ -141,7 +141,7 @@ class Run:
     def lineage(
         self, client: int | str | None = None, at: float | str | None = None, *, windows: int = 8
     ) -> pl.DataFrame:
-        """Replay the run, and return whose training the clients' models consist of.
+        """Replay the run, and return the contribution of each client's training to the clients' models.
 
         client: its number or name; None for all clients. at: virtual time, in seconds or as a string such as
         "20 s"; None for all evaluations. One row per model, source and period: `time` and `client` of the
@@ -161,7 +161,7 @@ class Run:
         *,
         beside: Run | str | Path | None = None,
     ) -> Path:
-        """Write explore.html, a page on which you walk through the run in time, and return its path.
+        """Write explore.html, a page in which you step through the run, and return its path.
 
         at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
         or name of the client that it shows first. beside: a run that shares a past with it, such as its fork,

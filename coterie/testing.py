@@ -127,7 +127,10 @@ class World:
         Raises RuntimeError with the traceback if a client or a server failed.
         """
         if not self.now_s <= until_s < math.inf:
-            raise ValueError(f"until_s = {until_s!r}; must be a time from {self.now_s:g} s on")
+            raise ValueError(
+                f"until_s = {until_s!r}; must be finite and at least {self.now_s:g} s, "
+                "the current virtual time"
+            )
         world = self._world
         world.loop.run_until(until_s)
         for failure in world.supervisor.failures:

@@ -175,7 +175,7 @@ class TcpEndpoint(ABC):
     # --- frames for others ----------------------------------------------------------------------------------
 
     def send_frame(self, endpoint: str, pieces: list[Buffer], length: int) -> str:
-        """Send a frame of `length` bytes to another endpoint; return "", or why it is lost or dropped."""
+        """Send a frame of `length` bytes; return the reason for a loss or drop, or "" for none."""
         too_large = length > self.limits.frame_bytes
         why = "too large" if too_large else self._outgoing[endpoint].send(pieces)
         self._count(length)

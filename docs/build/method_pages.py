@@ -95,7 +95,7 @@ def _results(rows: list[dict[str, str]], name: str) -> Iterator[str]:
     own = [row for row in rows if row["protocol"] == name]
     yield (
         "Mean test accuracy in % over seeds, of the clients that the weather does not affect directly. "
-        "[Bad weather](/weather.md) describes the measurements."
+        "[Adverse conditions](/weather.md) describes the measurements."
     )
     studies = dict.fromkeys(row["study"] for row in own)
     for data, study in sorted({(row["data"], row["study"]) for row in own}):

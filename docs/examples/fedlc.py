@@ -1,4 +1,4 @@
-"""FedLC: each client calibrates its logits by the numbers of its own samples of each class.
+"""FedLC: each client calibrates its logits by its class counts.
 
 Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022. A client
 subtracts tau n_k^(-1/4) from the logit of class k before the cross-entropy, where n_k is its number of

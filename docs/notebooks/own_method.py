@@ -3,7 +3,7 @@
 #
 # This notebook shows how to write a method and compare it with another one. Six clients form two groups that label digits differently. The network
 # loses every fifth message. CoBo learns the groups. The method below pulls the model of a random peer, and keeps the mean of both models if it is
-# better on held-back samples.
+# better on held-out samples.
 
 # %%
 from dataclasses import dataclass

@@ -106,9 +106,11 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """Return the factor of a pair's weight, from 0 to 1: the updates over the updates expected so far.
+        """Return the factor of a pair's weight, from 0 to 1.
 
-        The expectation uses the slower end's iterations, as a newcomer or slow client cannot have made more.
+        The factor is the number of updates divided by the number wanted so far, and at most the share of the
+        required meetings. The wanted number is the number expected from the iterations of the slower client,
+        because a newcomer or slow client cannot have made more, divided by the setting `evidence`.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:

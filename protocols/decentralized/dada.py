@@ -109,7 +109,7 @@ def graph_step(
     ridge: float,
     delta: float,
 ) -> NDArray[np.float64]:
-    """Return a client's weights [kappa] of some peers after a projected gradient step on J for all of them.
+    """Return a client's weights [kappa] for the given peers, after one projected gradient step on J.
 
     degree: d_k; degrees [kappa]: d_l; costs [kappa]: c_k L_k + c_l L_l; distances [kappa]: ||x_k - x_l||^2.
     """

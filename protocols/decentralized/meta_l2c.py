@@ -9,14 +9,14 @@ rounds with a barrier among neighbors:
     phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
     phi_i   <- mean of phi_i and its neighbors'
 
-s needs one gradient g on the held-back samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
+s needs one gradient g on the held-out samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
 The encoder, which all clients average, also gives weights to clients never seen before. After `sparse_after`
 rounds a client mixes only with the neighbors with the largest mean weights (`kept`), and with those that join
 later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
 have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update where
-the mixture has a higher loss on its held-back samples (`safeguard`).
+the mixture has a higher loss on its held-out samples (`safeguard`).
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
@@ -84,7 +84,7 @@ class MetaL2CSettings(PatienceSettings):
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers compare models on its held-back samples, and
+    """Let a client that is less than half as fast as its peers compare models on its held-out samples, and
     keep its own training if the peers' help is worse; in the asynchronous form."""
 
 
@@ -142,7 +142,7 @@ class WeighedUpdates(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        needed = "has an encoder that learns from held-back samples; must be more than 0"
+        needed = "has an encoder that learns from held-out samples; must be more than 0"
         return (
             common_start("shared"),
             Requirement("data.validation_share", lambda share: share > 0, needed),

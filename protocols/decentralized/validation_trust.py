@@ -4,7 +4,7 @@ Wagner, Fan and Jaggi, "Personalized collaborative fine-tuning for on-device lar
 the second best of its three strategies, "validation based" in CoBo's table 2. In each round
 
     x_i  <- local training from x_i
-    w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-back samples, j = i included
+    w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-out samples, j = i included
     x_i  <- sum_j w_ij x_j
 
 It supports any model of any task, as perplexity is exp of the mean loss; of adapters, only these are sent.
@@ -13,7 +13,7 @@ The learned graph is w. A model that has diverged has no weight.
 The paper's text was not available. Its authors' public code (personalized-collaborative-llms) is the source
 of: minus perplexity in the softmax, without a temperature; averages of models, where the abstract says
 gradients; a round after each training step; `warm_up` (100 of 500 iterations in its README). Differences from
-it: models are evaluated on all held-back samples, there on 12 batches at most; a client may know only some
+it: models are evaluated on all held-out samples, there on 12 batches at most; a client may know only some
 others, and miss rounds. The settings of CoBo's authors are not published. `judged_by = "loss"` is an addition
 of coterie: losses differ by less, so weights stay closer to equal ones.
 """
@@ -41,7 +41,7 @@ from protocols.shared.judging import losses_of
 
 
 class ValidationTrustSettings(ProtocolSettings):
-    """Average all models, weighted by their losses on the client's held-back samples."""
+    """Average all models, weighted by their losses on the client's held-out samples."""
 
     changing = ("local_steps",)
 
@@ -52,7 +52,7 @@ class ValidationTrustSettings(ProtocolSettings):
     judged_by: Literal["perplexity", "loss"] = "perplexity"
     """Measure of a model, lower for a better one: exp of the mean loss (the authors' code), or mean loss."""
     losses_on: Literal["validation", "train"] = "validation"
-    """Samples on which models are compared: the held-back samples (`data.validation_share`), or all training
+    """Samples on which models are compared: the held-out samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""
     patience: PositiveDuration = default("1 min")
     """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
@@ -72,7 +72,7 @@ def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArra
 
 
 class ValidationTrust(Client):
-    """Client that weights models by their losses on its held-back samples."""
+    """Client that weights models by their losses on its held-out samples."""
 
     Settings = ValidationTrustSettings
     search_space = SearchSpace(

@@ -2,7 +2,7 @@
 
 Zhang, Sapra, Fidler, Yeung and Alvarez, "Personalized federated learning with first order model
 optimization" (2021). A server keeps the last model theta_n of each client. In a round client i, whose model
-was theta before its last training, receives M others' models, and with its loss L_i on held-back samples
+was theta before its last training, receives M others' models, and with its loss L_i on held-out samples
 
     w_n = max(0, (L_i(theta) - L_i(theta_n)) / ||theta_n - theta||)     its own last model included   (eq. 4)
     theta_i <- theta + sum_n w_n (theta_n - theta) / sum_n w_n                                        (eq. 5)
@@ -54,7 +54,7 @@ class FedFomoSettings(RoundSettings):
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Share of these models that are drawn at random, instead of by the largest affinity."""
     losses_on: Literal["validation", "train"] = "validation"
-    """Samples on which models are compared: the held-back samples (`data.validation_share`), or all training
+    """Samples on which models are compared: the held-out samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""
 
 

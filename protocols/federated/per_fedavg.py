@@ -81,7 +81,7 @@ class PerFedAvg(RoundClient):
 
     async def trained(self, start: Vector) -> Vector:
         """Return the common model after the local steps of a round; also update the personal model."""
-        if self.compute.steps_left:  # otherwise the budget is used, and the last personal model stays
+        if self.compute.steps_left:  # otherwise the budget is exhausted, and the last personal model stays
             self.personal = await self.adapted(start, self.settings.personal_steps)
         params = start
         for _ in range(self.steps_of_a_round):

@@ -138,7 +138,7 @@ class PFedMe(RoundClient):
                 on=self.batch(),
             )
             moved = mix([(1 - follow, moved), (follow, personal)])
-        if trains:  # otherwise the budget is used, and the last personal model stays
+        if trains:  # otherwise the budget is exhausted, and the last personal model stays
             self.personal = personal
         return moved
 

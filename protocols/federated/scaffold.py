@@ -92,7 +92,7 @@ class Scaffold(RoundClient):
         done = min(steps, self.compute.steps_left)
         correction = [(1.0, self.control), (-1.0, task.control)]
         update = await self.train(steps, start=task.params, proximal=correction, fresh_optimizer=True)
-        if not done:  # the budget is used
+        if not done:  # the budget is exhausted
             return ControlledUpdate(update, update)
         gradient = self.trainable(update) * (-1.0 / (done * self.compute.learning_rate))
         change = gradient - task.control

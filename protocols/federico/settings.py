@@ -34,7 +34,7 @@ class FedericoSettings(PatienceSettings):
     """Sum over all samples, as in the likelihood and the paper, which gives nearly all weight to one model as
     soon as there are many samples; or their mean."""
     losses_on: Literal["train", "validation", "batch"] = "train"
-    """Samples of the losses: the client's training samples (the paper), the held-back ones
+    """Samples of the losses: the client's training samples (the paper), the held-out ones
     (data.validation_share), or a batch, scaled to the number of all samples."""
     temperature: PositiveWeight = 1.0
     """Divisor of the losses in the softmax; a larger divisor gives more equal weights."""

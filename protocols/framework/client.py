@@ -111,7 +111,7 @@ class Client(Node):
         raise NotImplementedError(f"{type(self).__name__} does not define step()")
 
     async def run(self) -> None:
-        """Repeat `step` until the budget is used, or without end if there is no budget.
+        """Repeat `step` until the budget is exhausted, or without end if there is no budget.
 
         Handlers and spawned coroutines continue after the last step. A method that only answers messages
         overrides this to return at once.

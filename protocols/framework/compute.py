@@ -22,7 +22,7 @@ class Batch:
 
 
 Samples = Literal["batch", "train", "validation"] | Batch
-"""Choice of a client's samples: a new batch, an earlier batch, or all training or held-back samples."""
+"""Choice of a client's samples: a new batch, an earlier batch, or all training or held-out samples."""
 Reduction = Literal["mean", "sum", "none"]
 """Reduction of the losses of samples."""
 
@@ -62,7 +62,7 @@ class Compute(ABC):
 
     @abstractmethod
     def has_finished(self) -> None:
-        """React to the end of training: the budget is used, or the server's rounds are over."""
+        """React to the end of training: the budget is exhausted, or the server's rounds are over."""
 
     @abstractmethod
     def initial(self) -> Vector:

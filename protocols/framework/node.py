@@ -70,7 +70,7 @@ class Node(Actor):
     """True if the client joined or rejoined after the start."""
 
     finished: bool
-    """True if the budget is used and all jobs are done; the client then only answers its peers."""
+    """True if the budget is exhausted and all jobs are done; the client then only answers its peers."""
     compute: Compute
     _components: tuple[NodeListener, ...] = ()
     _message_listeners: tuple[NodeListener, ...] = ()
@@ -249,7 +249,7 @@ class Node(Actor):
         self._params = value
 
     def _finish(self) -> None:
-        """Record that the budget is used, and later that the last running job is done."""
+        """Record that the budget is exhausted, and later that the last running job is done."""
         self.finished = True
         self.compute.has_finished()
 
@@ -275,8 +275,8 @@ class Node(Actor):
         `self.params = self.params + await self.train(...)` reads `self.params` before the await and loses all
         changes made to `params` during the training.
 
-        A budget that allows fewer steps shortens the training; after the budget is used, the update is zero
-        and is returned immediately. Such a call marks the client as finished, unless
+        A budget that allows fewer steps shortens the training; after the budget is exhausted, the update is
+        zero and is returned immediately. Such a call marks the client as finished, unless
         `run` is still repeating `step`. One step of plain SGD returns -learning_rate times the
         gradient.
 
@@ -322,10 +322,10 @@ class Node(Actor):
         """Compute the gradient of the mean loss at the parameters `at`, on this client's data.
 
         on: "batch", a new batch, augmented as in training; a `batch()`, also augmented; "train" or
-        "validation", all training or held-back samples, not augmented. The call takes as long as training on
+        "validation", all training or held-out samples, not augmented. The call takes as long as training on
         the same number of samples, and counts in budgets of samples. weights: factors of the losses in the
         mean, one for each sample of `on`, or for each training sample if `on` is "batch"; a handle or an
-        array. Raises ValueError as `train` does, and if no samples are held back. With batch norms, all
+        array. Raises ValueError as `train` does, and if no samples are held out. With batch norms, all
         samples are processed in chunks of 512, each normalized by the chunk's mean and variance.
 
         >>> gradient = wait(client.gradient(model, on="train"))
@@ -358,7 +358,7 @@ class Node(Actor):
     ) -> Scalar | Vector:
         """Compute the loss of the parameters `of`, without augmentation or dropout, on this client's data.
 
-        on: "batch", a new batch; "train", all training samples; "validation", the held-back samples; a
+        on: "batch", a new batch; "train", all training samples; "validation", the held-out samples; a
         `batch()`. reduction: "mean" and "sum" over the samples are scalars; "none" returns the loss of each
         sample, a vector in the client's order of samples, which `weights` also uses. weights: as for
         `gradient`; the mean of weight times loss divides by the number of samples, not by the sum of the

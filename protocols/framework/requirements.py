@@ -60,8 +60,8 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 
 def held_back(on: str) -> tuple[Requirement, ...]:
-    """Return the requirement of methods that compare models by held-back losses, if `on` selects these."""
-    problem = "compares models on held-back samples; must be more than 0"
+    """Return the requirement of methods that compare models by held-out losses, if `on` selects these."""
+    problem = "compares models on held-out samples; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 
 

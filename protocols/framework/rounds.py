@@ -34,7 +34,7 @@ class Rounds(Component, RoundMessages):
     A round takes place among the peers at its start: the client does not wait for peers that leave during the
     round, and a newcomer takes part in the next round. A peer that stays silent for `patience` seconds is
     suspected. A client that missed rounds (a newcomer, or a client for which others stopped waiting) receives
-    the others' models of a later round and continues with that round. A client that has used its budget
+    the others' models of a later round and continues with that round. A client that has exhausted its budget
     starts no round, and answers the rounds of others with its current model.
 
     announced: creates the message for all partners (default: a `RoundModel` of `params`); its class must be

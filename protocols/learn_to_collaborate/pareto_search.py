@@ -87,7 +87,7 @@ class ParetoSearch(Component):
         return await self.gradient_of(client, HeadStepWanted(term, model, "batch", shares[client]))
 
     async def validation_gradient(self, client: str, model: Vector) -> GradientFound | None:
-        """Return a client's gradient and loss on its held-back samples; None if it is gone."""
+        """Return a client's gradient and loss on its held-out samples; None if it is gone."""
         return await self.gradient_of(client, GradientWanted(self.election.term[0], model, "validation"))
 
     async def gradient_of(self, client: str, wanted: GradientWanted) -> GradientFound | None:

@@ -96,9 +96,10 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """Run CGL among all with a known head, if enough are new; a neighbor without one keeps its weight.
+        """Run CGL on all peers with a known head if enough heads are new.
 
-        In rounds nearly always all are new, so that CGL runs in each, as in algorithm 3.
+        A neighbor without a known head keeps its weight. In synchronous mode, nearly all heads are new in
+        each round, so CGL runs in each round, as in algorithm 3.
         """
         neighbours = self.neighbours
         if not self.warm or neighbours.new_heads() < self.heads_wanted:

@@ -76,8 +76,8 @@ class SCooLAsynchronous(Client):
     async def safeguarded(self, own: Vector, mixed: Vector) -> Vector:
         """Return the mixed model, or a better one if this client is far behind its peers.
 
-        own: after its own training, as without peers. Each of the peers' models, which came to be evaluated,
-        is compared once: first those of the peers with the largest weights.
+        own: this client's model after local training, without peers. Received models are also compared, each
+        at most once, up to COMPARED in a call, in descending order of the peers' weights.
         """
         if not self.safeguard.active or not (self.models or self.posterior.row):
             return mixed

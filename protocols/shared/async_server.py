@@ -9,7 +9,7 @@ result once, whatever messages are repeated or lost: it keeps the time of the la
 ignores results from another model. The same holds for a server that restarts: with its old state it
 continues, and without it, it gives a new model to each client that asks.
 
-A client is evaluated by the last model from the server, and keeps that when its budget is used.
+A client is evaluated by the last model from the server, and keeps that when its budget is exhausted.
 """
 
 import math

@@ -27,7 +27,7 @@ PAUSE_MAX = 16
 class Safeguard(Component):
     """Choice of a client that is far behind its peers between its own training and their help.
 
-    Each comparison is on the held-back samples or, if the method has none, on a batch of training samples,
+    Each comparison is on the held-out samples or, if the method has none, on a batch of training samples,
     and takes a third of a training step per model and batch. If no help is better, the client trains
     alone for 1, 2, 4, ... iterations. Other clients compare nothing.
 

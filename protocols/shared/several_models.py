@@ -48,9 +48,10 @@ def with_signs(initial: Tensor, signs: Tensor) -> Tensor:
 
 
 class SeveralModelsServer(RoundServer):
-    """Server with models that start apart: the initial model with a random sign for each random number.
+    """Server with several models, which have different initial values.
 
-    Initial weights are equally likely with the opposite sign.
+    Each starts as the initial model with a random sign for each randomly initialized weight. The distribution
+    of these weights is symmetric.
     """
 
     settings: SeveralModelsSettings

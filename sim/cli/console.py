@@ -186,7 +186,7 @@ def between(least: str, most: str) -> str:
 
 
 def _spread(values: Mapping[str, Any], measure: Measure) -> str:
-    spread = f"± {measure.text(values['std'])}, worst 10 %: {measure.text(values['worst_decile'])}"
+    spread = f"± {measure.text(values['std'])}, worst 10%: {measure.text(values['worst_decile'])}"
     return f"{measure.text(values['mean'])} {spread}"
 
 

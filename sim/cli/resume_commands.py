@@ -117,7 +117,11 @@ def explain(
     at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
     client: Annotated[str, Option(help="Number or name of the client: 4 or client-4.")],
     made_of: Annotated[
-        bool, Option("--made-of", help="Print whose training the client's model consists of instead.")
+        bool,
+        Option(
+            "--made-of",
+            help="Print the contribution of each client's training to the client's model instead.",
+        ),
     ] = False,
     windows: Annotated[
         int, Option(min=1, max=100, help="Number of equal periods of training that --made-of lists.")
@@ -164,12 +168,16 @@ def explore(
         str | None, Option(help="Number or name of the client that it shows first.", metavar="CLIENT")
     ] = None,
     no_replay: Annotated[
-        bool, Option("--no-replay", help="Leave out whose training the models consist of; executes no code.")
+        bool,
+        Option(
+            "--no-replay",
+            help="Leave out the contributions of clients' training to the models; executes no code.",
+        ),
     ] = False,
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Write explore.html: a page, without a server, on which you walk through a run in time.
+    """Write explore.html: a page, without a server, in which you step through a run in virtual time.
 
     With FORK, both runs are shown side by side in step, with their first difference marked. The page is then
     written into the folder of FORK.

@@ -41,7 +41,7 @@ def tune(
     sampler: Annotated[SamplerName, Option(help="Sampler of the settings.")] = SamplerName.sobol,
     validation_share: Annotated[
         float,
-        Option(min=0.0, max=0.9, help="Share of training samples held back, if the scenario states none."),
+        Option(min=0.0, max=0.9, help="Share of training samples held out, if the scenario states none."),
     ] = 0.2,
     overrides: options.Overrides = None,
     unset: options.Unset = None,
@@ -56,7 +56,7 @@ def tune(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Search the settings of methods with equal numbers of trials, selected on held-back samples.
+    """Search the settings of methods with equal numbers of trials, selected on held-out samples.
 
     To resume an interrupted search, repeat the command: it keeps finished runs.
     """

@@ -42,7 +42,7 @@ class DeviceCompute(Compute):
     steps_begun = 0
     """Training steps in progress, if a budget limits them."""
     spent_s: float | None = None
-    """Time in seconds at which the budget was used and the last job had ended."""
+    """Time in seconds at which the budget was exhausted and the last job had ended."""
     _submits_early = True
     """True to submit a job when it is called; False to submit it at its end."""
 

@@ -79,7 +79,7 @@ class EvaluationsByIteration:
         return is_any_up
 
     def _budget_to_come(self) -> bool:
-        """Return True if the clients that are up have used their budgets, and others will join."""
+        """Return True if the clients that are up have exhausted their budgets, and others will join."""
         clients = self._clients
         if any(client.compute.steps_left for client in clients if client.up):
             return False  # the rounds of the server are over

@@ -171,7 +171,7 @@ class ClientLife(Life[Client]):
 
     @property
     def finished(self) -> bool:
-        """True if the client has used its budget and finished its last training."""
+        """True if the client has exhausted its budget and finished its last training."""
         return self.actor is not None and self.actor.finished and not self.compute.steps_begun
 
     def has_done(self, iterations: int) -> bool:

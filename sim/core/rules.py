@@ -17,8 +17,8 @@ Kind = Literal["steps", "samples", "time", "bytes"]
 
 
 class ClientBudget(Settings):
-    """Budget of each client over all its sessions. A client that has used it stops training and only answers
-    its peers. Set exactly one key."""
+    """Budget of each client over all its sessions. A client that has exhausted it stops training and only
+    answers its peers. Set exactly one key."""
 
     steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
     """Training steps. The last training job is shortened to fit."""

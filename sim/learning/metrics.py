@@ -187,7 +187,7 @@ def unfit(
         if metric.on == "objective" and _views(objective) > 1:
             yield '"objective" needs a loss with one view of each sample; the loss of this method takes two'
         if metric.on == "validation" and not validates:
-            yield f'"{metric.name}" needs samples that clients hold back: set data.validation_share'
+            yield f'"{metric.name}" needs samples that clients hold out: set data.validation_share'
 
 
 def _views(objective: Objective | None) -> int:

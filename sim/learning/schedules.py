@@ -16,10 +16,11 @@ else:
 
 
 class Schedule(Settings):
-    """Factors of the learning rate. All lengths are training steps of the client, rounds, or virtual time.
+    """Factors of the learning rate. Lengths are in training steps of the client, rounds, or virtual time.
 
-    By rounds, the rate of a training job is that of the round in which the server lets the client train: the
-    same for all clients, however often each was sampled. By time, it is that of the job's end.
+    All lengths have the same unit. In a schedule by rounds, a training job uses the rate of the round in
+    which the server lets the client train: the same for all clients, however often each was sampled. In a
+    schedule by time, it uses the rate at the end of the job.
     """
 
     warm_up: Stretch | None = None

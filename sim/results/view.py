@@ -218,13 +218,13 @@ class RunView:
 
     @cached_property
     def spent_s(self) -> NDArray[np.float64]:
-        """Virtual time (s) at which each client had used its budget [N]; NaN if it had not."""
+        """Virtual time (s) at which each client exhausted its budget [N]; NaN if it had not."""
         spent = self.get("budget", "spent_seconds") or [None] * len(self.clients)
         return np.array(spent, dtype=np.float64)
 
     @cached_property
     def training_s(self) -> NDArray[np.float64]:
-        """Time (s) that each client was up before its budget was used [N], in which it could train."""
+        """Time (s) that each client was up before its budget was exhausted [N], in which it could train."""
         until = np.nan_to_num(self.spent_s, nan=np.inf).tolist()
         spans = zip(self.presence, until, strict=True)
         return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])

@@ -8,7 +8,7 @@ from sim.learning.engine.snapshot import collect
 
 
 class GarbageCollection(RunHook):
-    """Collector of cyclic garbage after each evaluation, so that its time depends only on events."""
+    """Collection of cyclic garbage after each evaluation, so that its times depend only on events."""
 
     ends_run: ClassVar[bool] = True
 

@@ -83,7 +83,7 @@ def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:
 
 
 def kinds_of(annotation: Any) -> dict[str, str]:
-    """Return the kinds (or names) of a table with several, each with its documentation's first line."""
+    """Return the kinds (or names) of a table that has several, each with the first line of its docstring."""
     return {tag: (model.__doc__ or "").partition("\n")[0] for tag, model in tagged(annotation).items()}
 
 

@@ -169,7 +169,7 @@ class Standing:
 
     @property
     def harm(self) -> str:
-        """Clients that are worse than alone; without such figures, the results of the worst 10 %."""
+        """Clients that are worse than alone; without such figures, the results of the worst 10%."""
         hurt = {value: self._hurt(value) for value, _ in self.ranking}
         known = {value: share for value, share in hurt.items() if not math.isnan(share)}
         if known:
@@ -179,7 +179,7 @@ class Standing:
             return ""
         ends = {value: self._mean_over_settings(value, worst) for value, _ in self.ranking}
         known = {value: mean for value, mean in ends.items() if not math.isnan(mean)}
-        return f"The worst 10 % of the clients reach {self._listed(known, worst)}." if known else ""
+        return f"The worst 10% of the clients reach {self._listed(known, worst)}." if known else ""
 
     def _listed(self, known: Mapping[str, float], metric: str, of: str = "") -> str:
         rows = list(known.items())

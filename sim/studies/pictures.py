@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _COLOURS = [LIGHT[name] for name in HUES]  # lines also differ by marker
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
+_CAUGHT_UP = "; caught up: reached 90 % of other clients' accuracy"
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
@@ -65,10 +66,13 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
         file = metric.replace(".", "-")
         drawn[f"curves-{file}"] = (f"{name_of(metric)} over time", partial(_curves, comparison, metric))
         if comparison.by is not None:
-            title = f"{name_of(metric)} at the end by {comparison.study.label(comparison.by)}"
+            title = f"final {name_of(metric)} by {comparison.study.label(comparison.by)}"
             drawn[f"by-{file}"] = (title, partial(_by_axis, comparison, metric))
-    drawn["profile"] = ("share of clients of all runs that reach a result", partial(_profile, comparison))
-    drawn["target"] = ("costs of reaching the target", partial(_to_target, comparison))
+    drawn["profile"] = (
+        "performance profile: share of clients that reach each result",
+        partial(_profile, comparison),
+    )
+    drawn["target"] = ("cost of reaching the target", partial(_to_target, comparison))
     drawn["catching-up"] = ("share of newcomers that have not caught up", partial(_catching_up, comparison))
     titles = {}
     with pyplot.rc_context(_STYLE):
@@ -264,7 +268,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     figure, [ax] = _grid(1)
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
     ax.set_ylabel(titled(metric))
-    ax.set_title(f"{name_of(metric)} at the end, {_seeds(comparison, metric)}", **_FAINT)
+    ax.set_title(f"final {name_of(metric)}, {_seeds(comparison, metric)}", **_FAINT)
     _legend(figure, [ax])
     return figure
 
@@ -297,7 +301,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.set_xlabel(comparison.study.label(comparison.by))
     ax.grid(visible=False)
     ground = f"color: difference from {comparison.baseline_text}, blue above, orange below"
-    ax.set_title(f"{titled(metric)} at the end, {_seeds(comparison, metric)}; {ground}", **_FAINT)
+    ax.set_title(f"final {titled(metric)}, {_seeds(comparison, metric)}; {ground}", **_FAINT)
     return figure
 
 
@@ -314,7 +318,8 @@ def _to_target(comparison: Comparison) -> Figure | None:
         ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
-    title = f"costs of reaching {name_of(measure)} {goal}; hollow: some runs do not reach it"
+    title = f"cost of reaching {name_of(measure)} {goal}; "
+    title += "hollow markers: lower bound, because some runs do not reach it"
     figure.suptitle(f"{title} ({_seeds(comparison, measure)})", **_FAINT)
     _legend(figure, axes)
     return figure
@@ -330,8 +335,8 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     times = np.linspace(0, longest, 201)
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
     curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
-    y = "newcomers below 90 % of other clients' accuracy [%]"
-    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}"
+    y = "newcomers that have not caught up [%]"
+    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}{_CAUGHT_UP}"
     return _panelled(comparison, curves, times, names, (0, 100), steps=True)
 
 

@@ -36,7 +36,7 @@ _OF_ONE = {
     "graph.edge_recall",
 }  # from 0 to 1, not shown in percent
 WORST = ".worst_decile"
-"""Suffix of a metric's name for the mean of the worst 10 % of clients."""
+"""Suffix of a metric's name for the mean of the worst 10% of clients."""
 COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
 """Kinds of cost of reaching a target, with the metric that records each, summed over clients."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"

@@ -44,7 +44,7 @@ _NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 def name_of(metric: str) -> str:
     """Return the name of a metric in tables and pictures, without its unit."""
     if metric.endswith(WORST):
-        return f"{name_of(metric.removesuffix(WORST))}, worst 10 %"
+        return f"{name_of(metric.removesuffix(WORST))}, worst 10%"
     labels = {measure.name: measure.label for measure in MEASURES}
     return _NAMES.get(metric) or labels.get(metric) or metric.replace("_", " ").replace(".", ", ")
 

@@ -79,9 +79,9 @@ class Link:
         return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
 
     def can_bind(self) -> bool:
-        """Return True if its transfers could use more than its capacity, as far as their other links allow.
+        """Return True if the transfers of this link could exceed its capacity.
 
-        A single transfer cannot.
+        The other links of the transfers limit their rates. One transfer never exceeds the capacity.
         """
         if self.capacity_bps == math.inf or len(self.transfers) < 2:
             return False

@@ -427,7 +427,7 @@ def test_folders_that_are_none_and_names_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"/nowhere: has no dataset_dict.json"):
         read(str(tmp_path / "nowhere"))
     with pytest.raises(
-        UserError, match=r'there is no such folder in the .* names on the Hub look like "ylecun/mnist"'
+        UserError, match=r'no such folder in the .* has the form "owner/name", such as "ylecun/mnist"'
     ):
         read("my data/mnist")
     with pytest.raises(UserError, match=r"data\.label: is required for data\.task"):
@@ -463,7 +463,7 @@ def test_a_check_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     load(tmp_path, 'name = "huggingface"\nsource = "ylecun/mnist"\npartition = "iid"')
     result = CliRunner().invoke(app, ["check", str(tmp_path / "world.toml"), "--data-dir", str(tmp_path)])
     assert result.exit_code == 2
-    assert 'data.source = "ylecun/mnist": there is no such folder in the' in result.output
+    assert 'data.source = "ylecun/mnist": no such folder in the' in result.output
     assert "this command does not download (coterie run downloads it from the Hub)" in result.output
 
 

@@ -62,7 +62,7 @@ def test_another_split_can_be_named(tmp_path: Path) -> None:
             {"partition": {"kind": "dirichlet", "alpha": 1.0}},
             'data.partition = "dirichlet" does not distribute',
         ),
-        ({"validation_share": 0.2}, "data.validation_share = 0.2 holds back training samples"),
+        ({"validation_share": 0.2}, "data.validation_share = 0.2 holds out training samples"),
     ],
 )
 def test_a_part_that_cannot_be_used_is_named(tmp_path: Path, keys: dict[str, Any], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Methods that compare models on held-back samples are refused where none are held back."""
+"""Methods that compare models on held-out samples are refused where none are held out."""
 
 import pytest
 

@@ -76,7 +76,7 @@ def test_the_picture_and_the_table_say_so(view):
         "a time limit or pause: 10 s",
     ]
     table = clients(view)
-    column = table.heads.index("time others waited for it")
+    column = table.heads.index("waiting time caused")
     assert {row[0]: row[column].value for row in table.rows} == {
         "client-0": 0.0,
         "client-1": 4.0,
@@ -97,7 +97,7 @@ def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
 def test_without_messages_nobody_knows(tmp_path):
     view = RunView(write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=2))
     assert waits_of(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
-    assert "time others waited for it" not in clients(view).heads
+    assert "waiting time caused" not in clients(view).heads
 
 
 @pytest.mark.parametrize(

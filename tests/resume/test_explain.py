@@ -110,5 +110,5 @@ def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
         shown = coterie("explain", path, "--at", "3 s", "--client", client)
         assert shown.exit_code == 0, shown.output
         said[client] = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())["activity"]
-    assert said["0"] == f"finished: its budget was used at {spent_s[0]:g} s"
+    assert said["0"] == f"finished: its budget was exhausted at {spent_s[0]:g} s"
     assert "finished" not in said["1"] and "iteration" in said["1"]

@@ -181,13 +181,13 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     first = run(tmp_path, QUADRATIC, "run.duration=1 s", "run.evaluate_every=500 ms").directory
     assert first is not None
     assert "not a run that can be resumed" in refusal(tmp_path / "nothing")
-    assert "has ended at 1 s: pass a later --until to extend it" in refusal(first)
+    assert "ended at 1 s; pass a later --until to extend it" in refusal(first)
     crash = tmp_path / "crash"
     crash.mkdir()
     late = '\n[[churn]]\nat = "800 ms"\nevent = "crash"\nclients = [1]\n'
     second = run(crash, QUADRATIC + late, "run.duration=1 s", "run.evaluate_every=500 ms").directory
     assert second is not None
-    assert "has ended at 1 s: pass a later --until" in refusal(second, "--until", "500 ms")
+    assert "ended at 1 s; pass a later --until" in refusal(second, "--until", "500 ms")
     file = first / CHECKPOINT
     checkpoint = checkpoint_in(file.parent)
     kept, log = file.read_bytes(), (first / READS).read_bytes()

@@ -163,7 +163,7 @@ BAD = {
         .replace('name = "mlp"\nhidden = [8]', 'name = "point"')
         .replace(GOSSIP, 'name = "fedfomo"'),
         'data.name = "quadratic": has no data.validation_share, but protocol.name = "fedfomo" compares '
-        "models on held-back samples; must be more than 0",
+        "models on held-out samples; must be more than 0",
     ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),

@@ -258,7 +258,7 @@ REFUSED = {
     "twice": (IID, '["f1", "f1"]', "must be different metrics out of"),
     "of numbers, for classes": (IID, '["mae"]', "out of accuracy, loss, objective, f1, auc, precision"),
     "of classes, for numbers": (REGRESSION, '["f1"]', '"f1" needs classes, or regression targets that'),
-    "of what nobody holds back": (IID, '["accuracy", "validation_loss"]', "set data.validation_share"),
+    "of what nobody holds out": (IID, '["accuracy", "validation_loss"]', "set data.validation_share"),
     "none at all": (IID, "[]", "run.metrics"),
 }
 

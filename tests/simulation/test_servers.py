@@ -375,7 +375,7 @@ def test_the_same_run_twice_has_the_same_trace() -> None:
 
 
 def test_servers_train_on_nothing_twice_and_on_nothing_that_anybody_validates_on() -> None:
-    """Also where clients share samples: 0 to 3 are both clients', and 4 and 5 are held back by one."""
+    """Also where clients share samples: 0 to 3 are both clients', and 4 and 5 are held out by one."""
     train = (np.array([0, 1, 2, 3, 6]), np.array([0, 1, 2, 3, 4, 5, 7]))
     nothing = np.empty(0, dtype=np.int64)
     for seed in range(20):

@@ -144,7 +144,7 @@ def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeyp
 
 def test_without_training_alone_the_worst_tenth_is_named(small: Small) -> None:
     comparison = Comparison(load_study([small[1].directory]))
-    assert Standing(comparison).harm.startswith("The worst 10 % of the clients reach ")
+    assert Standing(comparison).harm.startswith("The worst 10% of the clients reach ")
 
 
 @pytest.mark.parametrize(

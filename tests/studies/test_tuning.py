@@ -1,4 +1,4 @@
-"""Tuning: equal trials for each method, selection by held-back samples, and interruptions."""
+"""Tuning: equal trials for each method, selection by held-out samples, and interruptions."""
 
 import csv
 import math
@@ -215,7 +215,7 @@ def test_held_back_samples_select_where_there_are_classes(tmp_path: Path) -> Non
     result = tune(tuning_of(path, [], trials=1), out=tmp_path / "out", execute=here)
     trial = result.trials["local"][0]
     assert 0 < trial.selection <= 1
-    right = 32 * trial.selection  # of 4 held-back samples of each of 4 clients, with 2 seeds
+    right = 32 * trial.selection  # of 4 held-out samples of each of 4 clients, with 2 seeds
     assert right == pytest.approx(round(right))
 
 

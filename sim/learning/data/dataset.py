@@ -119,7 +119,7 @@ class LabelledData(DataSection):
     test_samples: Count | None = None
     """Largest number of test samples of a client."""
     validation_share: ShareBelowOne = 0.0
-    """Share of each client's training samples that it holds back for validation."""
+    """Share of each client's training samples that it holds out for validation."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         assert self.classes is not None

@@ -46,11 +46,14 @@ class HuggingFaceData(HuggingFaceKeys):
                     )
                 return path
         looked = (
-            f'data.source = "{self.source}": there is no such folder in the current folder, the scenario\'s '
+            f'data.source = "{self.source}": no such folder in the current folder, the scenario\'s '
             f"folder, or the data folder {folder.path} ({folder.chosen_by})"
         )
         if not _OF_HUB.fullmatch(self.source):
-            raise UserError(f'{looked}, and names on the Hub look like "ylecun/mnist"')
+            raise UserError(
+                f'{looked}; not a name on the Hub either, which has the form "owner/name", such as '
+                '"ylecun/mnist"'
+            )
         parts = [self.source.replace("/", "--"), self.subset or "", self.revision or ""]
         into = folder.path / "huggingface" / quote("@".join(parts).rstrip("@"), safe="@")
         if is_saved(into):

@@ -103,7 +103,7 @@ class SyntheticRegression(DataSection):
     noise: Weight = 0.01
     """Standard deviation of e."""
     validation_share: ShareBelowOne = 0.0
-    """Share of each client's training samples that it holds back for validation."""
+    """Share of each client's training samples that it holds out for validation."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         numbers = clients * (self.samples + self.test_samples) * self.dimension

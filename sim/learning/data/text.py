@@ -56,7 +56,7 @@ class TextData(DataSection):
     test_windows: Count | None = None
     """Largest number of test windows of a client; all clients of a language have the same test windows."""
     validation_share: ShareBelowOne = 0.0
-    """Share of each client's training windows that it holds back for validation."""
+    """Share of each client's training windows that it holds out for validation."""
 
     @property
     @abstractmethod

@@ -304,7 +304,7 @@ class UserSamples(LabelledData):
         if "validation" not in parts:
             return dict(parts), ()
         if self.validation_share:
-            reason = f"data.validation_share = {self.validation_share} holds back training samples instead"
+            reason = f"data.validation_share = {self.validation_share} holds out training samples instead"
         elif not self.partition.deals_validation:
             kind = self.partition.model_dump()["kind"]
             reason = f'data.partition = "{kind}" does not distribute it; iid and natural do'

@@ -171,7 +171,10 @@ class Engine:
     # --- jobs -----------------------------------------------------------------------------------------------
 
     def kernel(self, architecture: Architecture, objective: Objective, precision: str = "") -> ModelKernel:
-        """Return the kernel of these, which is created once. precision: by default that of the engine."""
+        """Return the cached kernel for this model architecture, objective and precision.
+
+        precision: by default the precision of the engine.
+        """
         precision = precision or self.precision
         identity = ("kernel", architecture.key, objective, precision)
         if identity not in self._interned:

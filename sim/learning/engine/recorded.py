@@ -31,7 +31,8 @@ RecordedTerms = tuple[tuple[VectorId, RecordedFactor], ...]
 class Computation(NamedTuple):
     """Submitted computation, without references to its vectors, which would keep them in memory.
 
-    factors: of the first inputs, for a sum or the start of a training job. strengths: of a job's pulls.
+    factors: coefficients of the first inputs of a sum or of the start of a training job. strengths:
+    coefficients of the proximal terms of a job.
     """
 
     time_s: float

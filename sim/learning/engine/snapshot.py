@@ -39,7 +39,7 @@ class Stored(NamedTuple):
 def collect(engine: Engine) -> None:
     """Collect cyclic garbage; rows freed by it are reused in ascending order.
 
-    The order in which objects of a cycle end depends on earlier work of the process.
+    The order in which Python frees the objects of a cycle depends on the history of the process.
     """
     before = {width: len(pool.free) for width, pool in engine.pools.items()}
     engine.collections += 1

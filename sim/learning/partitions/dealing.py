@@ -90,7 +90,8 @@ def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
     for i, rows in enumerate(train):
         if len(rows) == 0:
             raise UserError(
-                f"data.partition: no sample is left for client {i}; use fewer clients, or samples_per_client"
+                f"data.partition: no sample is left for client {i}; reduce clients.count, or set "
+                "data.partition.samples_per_client"
             )
 
 

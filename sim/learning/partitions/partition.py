@@ -26,7 +26,7 @@ class Partition:
     are no clusters. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None if labels are
     not changed.
     validation: indices into the training part, followed by the data's validation part; None if nothing is
-    held back.
+    held out.
     names: names of the clients; None for client-0, client-1, ...
     """
 

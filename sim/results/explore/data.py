@@ -1,4 +1,4 @@
-"""Content of the page that walks through a run: facts, columns, and notes about missing parts."""
+"""Content of the page that steps through a run: facts, columns, and notes about missing parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

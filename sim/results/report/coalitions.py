@@ -14,7 +14,7 @@ from sim.results.view import RunView
 
 MOST_CLIENTS = 60  # drawn
 _ARROW_LEFT_OUT = 0.13  # gap between a node and an arrow, in units of the picture
-LOSSES = ("alone", "full", "equilibrium")
+LOSSES = {"alone": "loss alone", "full": "loss with all clients", "equilibrium": "loss in its coalition"}
 
 
 class CoalitionMember(NamedTuple):
@@ -94,7 +94,9 @@ def _nodes(
     labels = [view.clients[client] for client in members]
     hints = [
         f"{label}<br>"
-        + "<br>".join(f"{name}: {text.number(getattr(found[client], name))}" for name in LOSSES)
+        + "<br>".join(
+            f"{shown}: {text.number(getattr(found[client], name))}" for name, shown in LOSSES.items()
+        )
         for client, label in zip(members, labels, strict=True)
     ]
     return {
@@ -117,7 +119,7 @@ def _nodes(
 
 
 def losses_table(view: RunView) -> Table:
-    """Return a table of the losses of each client's best model alone, with all, and in its coalition."""
+    """Return a table of each client's losses: alone, with all clients, and in its coalition."""
     found = at_the_end(view)
     rows: list[list[str | Cell]] = []
     for members in groups(found):
@@ -125,7 +127,7 @@ def losses_table(view: RunView) -> Table:
         for client in members:
             known = found[client]
             rows.append([view.clients[client], names, *[cell(getattr(known, name)) for name in LOSSES]])
-    heads = ["client", "coalition", "loss alone", "loss with all", "loss in equilibrium"]
+    heads = ["client", "coalition", *LOSSES.values()]
     return Table(heads, rows, "coalitions", "largest coalition first")
 
 

@@ -39,7 +39,7 @@ _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
 def progress_over_time(view: RunView) -> Figure | None:
-    """Draw the measure over virtual time: mean, band of one standard deviation, worst 10 %."""
+    """Draw the measure over virtual time: mean, band of one standard deviation, worst 10%."""
     if view.measure is None:
         return None
     measure, panel = view.measure
@@ -70,7 +70,7 @@ def progress_over_bytes(view: RunView) -> Figure | None:
 
 
 def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> Figure:
-    """Draw a measure of the clients' models over virtual time: mean, band and worst 10 %."""
+    """Draw a measure of the clients' models over virtual time: mean, band and worst 10%."""
     unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
     _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
     return figure
@@ -167,7 +167,7 @@ def staleness(view: RunView) -> Figure | None:
         hints = [[text.duration(a), text.duration(t)] for a, t in zip(ages.tolist(), times, strict=True)]
         hover = f"{name.capitalize()} <b>%{{customdata[0]}}</b><br>at %{{customdata[1]}}"
         figure.add(line(Series(times / unit_s, ages), name, hue, hover, hints=hints))
-    figure.update(yaxis={"title": {"text": "age when used (s)"}, "rangemode": "tozero"})
+    figure.update(yaxis={"title": {"text": "staleness (s)"}, "rangemode": "tozero"})
     return figure
 
 
@@ -191,7 +191,7 @@ def clients_up(view: RunView) -> Figure | None:
 def _draw_progress(
     figure: Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
 ) -> None:
-    """Draw mean, band and worst 10 % of a panel over x; positions: tooltip texts of x."""
+    """Draw mean, band and worst 10% of a panel over x; positions: tooltip texts of x."""
     chosen = evenly(len(x), MOST_POINTS)
     x, values = x[chosen], panel.values[chosen]
     mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
@@ -231,14 +231,14 @@ def _draw_moves(figure: Figure, view: RunView, unit_s: float) -> None:
 
 
 def _draw_ends(figure: Figure, view: RunView, unit_s: float) -> None:
-    """Mark the times at which the first and the last client had used their budgets by dashed lines."""
+    """Mark the times at which the first and the last client exhausted their budgets by dashed lines."""
     if np.isnan(view.spent_s).all():
         return
     for which, client in (("first", np.nanargmin(view.spent_s)), ("last", np.nanargmax(view.spent_s))):
         at_s = float(view.spent_s[client])
-        hint = f"{view.clients[client]}: budget used at {text.duration(at_s)} (the {which} client)"
+        hint = f"{view.clients[client]}: budget exhausted at {text.duration(at_s)} (the {which} client)"
         sign = {
-            "text": f"{which} budget used",
+            "text": f"{which} budget exhausted",
             "hovertext": hint,
             "font": {"color": FAINT},
             "xanchor": "right",

@@ -16,6 +16,7 @@ from sim.results.view import RunView
 _MOST_LEVELS = 3  # levels of accuracy besides the scenario's target
 _MOST_TYPES = 5  # message types
 _POINTS = 200  # points of a distribution
+_MEANS = "client means (one for each client and evaluation)"
 _LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logarithmic
 
 
@@ -91,7 +92,7 @@ def latencies(view: RunView) -> Figure | None:
     if not found:
         return None
     often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:_MOST_TYPES]
-    of = "messages" if view.one_message_in == 1 else f"messages, one in {view.one_message_in:,}"
+    of = "messages" if view.one_message_in == 1 else f"sampled messages (one in {view.one_message_in:,})"
     return _cumulative({text.message_type(kind): found[kind] for kind in often}, "latency", of)
 
 
@@ -101,7 +102,7 @@ def staleness_spread(view: RunView) -> Figure | None:
     if panel is None:
         return None
     values = panel.values[~np.isnan(panel.values)]
-    return _cumulative({"client's mean between two evaluations": values}, "age when used", "means")
+    return _cumulative({"client's mean between two evaluations": values}, "staleness", _MEANS)
 
 
 def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> Figure:
@@ -119,8 +120,8 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
     elif is_one_number(least, most):
         figure.update(xaxis={"range": [0, 2 * most]})
     figure.update(xaxis={"title": {"text": f"{title} (s)"}})
-    of_all, _, _ = of.partition(",")
-    _share_axis(figure, f"share of the {of_all}")
+    of_all, _, _ = of.partition(" (")
+    _share_axis(figure, f"share of {of_all}")
     return figure
 
 

@@ -38,7 +38,7 @@ def document(view: RunView, sections: Sequence[Section], *, explored: bool = Fal
     )
 
 
-_LINK = '<a class="walk" href="explore.html">Walk through this run in time</a>'
+_LINK = '<a class="walk" href="explore.html">Step through this run in virtual time</a>'
 _HIDDEN_LINK = _LINK.replace("<a ", "<a hidden ")
 
 
@@ -94,7 +94,7 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
     judged = view.get("measure") or "accuracy"
     if judged == "accuracy" and accuracy.get("mean") is not None:
         spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
-        worst = f"worst 10 %: {text.share(accuracy['worst_decile'])}"
+        worst = f"worst 10%: {text.share(accuracy['worst_decile'])}"
         tiles.append(("Mean accuracy", text.share(accuracy["mean"]), f"{spread}; {worst}"))
     elif view.measure is not None:
         final = view.at_the_end

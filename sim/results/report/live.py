@@ -41,7 +41,7 @@ def on_sockets(view: RunView) -> Section | None:
         if found is not None
     ]
     if rows:
-        heads = ["delay of", "median", "95 %", "99 %", "maximum"]
+        heads = ["delayed events", "median", "95th percentile", "99th percentile", "maximum"]
         blocks.append(Table(heads, rows, "delays"))
     if live["blocked"]:
         rows = [
@@ -70,7 +70,7 @@ def against_simulation(view: RunView) -> Section | None:
     blocks: list[Block] = [
         Paragraph(
             "The live run is compared with a simulation of the same scenario. Simulations with all devices "
-            "1 % slower or faster show the variation due to chance."
+            "1 % slower or faster show the sensitivity of the result to small differences in time."
         ),
         Table(["requirement", "result", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],

@@ -30,7 +30,7 @@ from sim.results.view import RunView, evenly
 from sim.results.waits import Waits, waits_of
 
 STALENESS = "staleness"
-_AGE = "age of the models used (s)"
+_AGE = "staleness (s)"
 _MOST_POINTS = 300  # points of a line
 _MOST_POINTS_IN_ALL = 30_000  # points of a picture: bounds the size of the report
 _MOST_PEERS = 8  # peers named in a picture
@@ -95,7 +95,7 @@ def _courses(
         label = f"{name}: {readable(reached[0] if reached else None)}"
         lines.append(line(series, label, BLUE, f"{name} <b>{y}</b>") | _of(view, client))
         if reached and not np.isnan(spent_s := view.spent_s[[client]]):
-            label = f"budget used at {text.duration(float(spent_s[0]))}"
+            label = f"budget exhausted at {text.duration(float(spent_s[0]))}"
             at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
             lines.append(line(at, label, ORANGE, label) | _of(view, client) | {"marker": {"size": 10}})
     figure.add(*lines)

@@ -66,7 +66,7 @@ def _progress(view: RunView) -> Section:
     if view.measure is None:
         return Section("Progress", [Paragraph("This run has no evaluations.")])
     measure = view.measure[0]
-    lead = f"The {measure.label} of the clients that are up. Measurements take no virtual time."
+    lead = f"The {measure.label} of the clients that are up. Evaluations take no virtual time."
     if view.evaluate_share < 1:
         lead += (
             f" Each evaluation measures a random {text.share(view.evaluate_share)} of them; the last "
@@ -78,9 +78,9 @@ def _progress(view: RunView) -> Section:
         lead += " The mean falls when a client arrives, because the mean then includes its initial model."
     if not np.isnan(view.spent_s).all():
         lead += (
-            " Dashed lines mark when the first and the last client had used their budgets. After that, a "
-            "client only merges models and answers peers. The rate of steps per second is computed only up "
-            "to this time."
+            " Dashed lines mark the times at which the first and the last client exhausted their budgets. A "
+            "client with an exhausted budget only merges models and answers peers. Its steps per second "
+            "cover only the time before."
         )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}); the comparison uses {models[0]}."
@@ -120,7 +120,7 @@ def _futures(view: RunView) -> Section | None:
     if view.fork_s is None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}. "
-    lead += f"Both are the same until {text.duration(view.fork_s)}."
+    lead += f"The two runs are identical until {text.duration(view.fork_s)}."
     blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
     if (table := curves.differences(view)) is not None:
         lead = "Each client is compared at the last time at which both runs evaluated it."
@@ -145,11 +145,14 @@ def _help(view: RunView) -> Section | None:
 def _graph(view: RunView) -> Section:
     title, figure = "Collaboration graph", learned_graph(view)
     if figure is None:
-        return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
+        return Section(title, [Paragraph("This method learned no collaboration graph.")])
     lead = "Row i, column j shows the weight that client i gives client j. "
     lead += "Gray cells mark the client itself or a client that is not up."
     if len(view.clients) > len(figure.data[0]["x"]):
-        lead += " Each cell is the mean over several clients; its label names the first and the last."
+        lead += (
+            " Each row and column stands for several clients, and its label names the first and the last. "
+            "Each cell shows the mean weight."
+        )
     if view.clusters is not None:
         lead += " Clients are sorted by true cluster"
         lead += ", marked by outlines." if "shapes" in figure.layout else "."
@@ -199,8 +202,8 @@ def _one_client(view: RunView) -> Section | None:
     shown = [view.clients[client] for client in sorted(clients_shown(view))]
     lead = (
         "Click any client on this page to see it here. The client with the worst result is shown first. "
-        "To see what a client held and waited for at a given time, run coterie explain with its number and "
-        "the time; coterie explore writes a page on which you walk through the run. "
+        "To see the state of a client at a given time, run coterie explain with its number and the time; "
+        "coterie explore writes a page in which you step through the run. "
     )
     if waits is None and not view.has_messages and view.get("messages", "delivered"):
         lead += "Waiting times by peer are unknown: this run kept no messages (run.keep_messages)."
@@ -278,10 +281,12 @@ def _moves(view: RunView) -> Section | None:
             ]
             for move in view.moves
         ]
+        change = "decrease" if measure.higher_is_better else "increase"
         lead = (
             f"Catch-up is the time until a newcomer reaches {measure.caught_up} of the mean "
-            f"{measure.name} of the clients that were up before it. Dip is how far the mean of the other "
-            f"clients {measure.worsened} after a departure; recovery is the time until it recovered."
+            f"{measure.name} of the clients that were up before it. The dip is the largest "
+            f"{change} of the other clients' mean after a departure. The recovery is the time until the mean "
+            "returns to its value before the departure."
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
@@ -297,11 +302,11 @@ def _hurt(view: RunView) -> list[Block]:
     if table is None:
         return []
     lead = (
-        f"For each departure, up to {MOST_HURT} clients with the largest drops are listed. The drop is "
-        "measured until the client returns to its last value before the departure. The relative weight is "
-        "the weight that the client gave the departed client, divided by its largest weight. Accuracy also "
-        "drops without departures: the usual drop is the 90th percentile of the client's earlier changes "
-        "between evaluations. The effects of departures between the same two evaluations "
+        f"For each departure, up to {MOST_HURT} clients with the largest drops are listed. The drop is the "
+        "largest decrease before the client returns to its last value before the departure. The relative "
+        "weight is the weight that the client gave the departed client, divided by its largest weight. "
+        "Accuracy also drops without departures: the usual drop is the 90th percentile of the client's "
+        "earlier changes between evaluations. The effects of departures between the same two evaluations "
         "cannot be distinguished."
     )
     return [Heading("Accuracy drops after departures"), Paragraph(lead), table]
@@ -329,7 +334,10 @@ def _traffic(view: RunView) -> Section:
         for title, name, figure, otherwise in parts
         if figure is not None or otherwise
     ]
-    return Section("Communication", [SideBySide(columns)])
+    lead = [Paragraph("Staleness is the age of a received model at its use.")] * (
+        view.panel("staleness") is not None
+    )
+    return Section("Communication", [*lead, SideBySide(columns)])
 
 
 def _map(view: RunView) -> Section | None:

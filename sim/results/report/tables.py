@@ -82,7 +82,7 @@ def _work(view: RunView) -> list[Column]:
     if (steps := view.last("training_steps")) is not None:
         columns.append(_column("steps", np.nan_to_num(steps).astype(int)))
         if not np.isnan(view.spent_s).all():
-            columns.append(_column("budget used at", view.spent_s, text.duration))
+            columns.append(_column("budget exhausted at", view.spent_s, text.duration))
         columns.append(_column("steps/s", _share(steps, view.training_s)))
     for name in ("gradients", "samples_seen"):
         if (counts := view.last(name)) is not None and counts.any():
@@ -94,7 +94,7 @@ def _work(view: RunView) -> list[Column]:
         columns.append(_column("training", _share(view.busy_s, view.up_s), text.share))
     if (kept_s := kept_waiting_s(view)) is not None:
         waited_s = np.array([kept_s.get(name, 0.0) for name in view.clients])
-        columns.append(_column("time others waited for it", waited_s, text.duration))
+        columns.append(_column("waiting time caused", waited_s, text.duration))
     return columns
 
 
@@ -283,7 +283,7 @@ def _rows(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
         yield Reason("time since its last join without state", view.end_s - joined_s, text.duration)
     if not np.isnan(view.spent_s).all():
         spent = np.nan_to_num(view.spent_s, nan=view.end_s)
-        yield Reason("time until its budget was used", spent, text.duration)
+        yield Reason("time until its budget was exhausted", spent, text.duration)
     if (step_s := view.device_s_per_step) is not None:
         yield Reason("device time per step", step_s, text.duration, more=False)
     if (steps := view.last("training_steps")) is not None:
@@ -317,7 +317,7 @@ def _communication(view: RunView) -> Iterator[Reason]:
             yield Reason(what, right, text.share)
     if (panel := view.panel("staleness")) is not None:
         ages = _share(np.nansum(panel.values, axis=0), (~np.isnan(panel.values)).sum(axis=0))
-        yield Reason("age of the peers' models when used", ages, text.duration, more=False)
+        yield Reason("staleness of the peers' models", ages, text.duration, more=False)
 
 
 def _right_weight(view: RunView) -> NDArray[np.float64]:
@@ -354,7 +354,7 @@ def _measured(view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.flo
     yield reason(f"{measure.label} lost since its best evaluation", better * (best - at_end), more=False)
     if not np.isnan(view.spent_s).all():
         fell = np.maximum(0.0, better * (at_end - last))
-        yield reason(f"{measure.label} lost after its budget was used", fell, more=False, rank=2)
+        yield reason(f"{measure.label} lost after its budget was exhausted", fell, more=False, rank=2)
     if view.clusters is not None and len(set(view.clusters.tolist())) > 1:
         known = _others(view.clusters, (~np.isnan(last)).astype(float))
         mean = _share(_others(view.clusters, last), known)

@@ -36,9 +36,9 @@ def timeline(view: RunView) -> Figure | None:
     names = [view.clients[client] for client in shown]
     figure = blank(130 + row_px * len(shown))
     hover = (
-        f"%{{y}} at %{{x:.4~g}} {unit}<br>training <b>%{{customdata[0]:.1%}}</b>, "
-        "waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}"
-        f"<br>of {text.duration(view.end_s / bins)}<extra></extra>"
+        f"%{{y}} at %{{x:.4~g}} {unit}<br>in an interval of {text.duration(view.end_s / bins)}: "
+        "training <b>%{customdata[0]:.1%}</b>, "
+        "waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}<extra></extra>"
     )
     figure.add(
         {

@@ -183,5 +183,5 @@ def _whereabouts(client: ClientLife, actor: Client) -> str:
         trains = "trains; " if client.device.state == BUSY else ""
         return trains + ActorStatus(actor).whereabouts("its device, a timer or a similar event")
     waits = ActorStatus(actor).waiting_for
-    since = f"finished: its budget was used at {client.compute.spent_s:g} s"
+    since = f"finished: its budget was exhausted at {client.compute.spent_s:g} s"
     return f"{since}; waits for {waits}" if waits else since

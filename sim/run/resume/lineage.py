@@ -1,4 +1,4 @@
-"""Lineage of clients' models: whose training they consist of, by a replay of the run."""
+"""Lineage of clients' models: the contributions of clients' training, by a replay of the run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class ObserverOfModels(Observer):
     def note_last(self, *, at_end: bool) -> None:
         """Note the models of all clients that are up, unless they were evaluated at this time.
 
-        at_end: True at the end of a run, which evaluates the models and logs what it reads for that.
+        at_end: True at the end of a run. The models are then evaluated, and the values read are logged.
         """
         now = self._loop.time()
         if self.moments and self.moments[-1].time_s == now:

@@ -160,7 +160,7 @@ class ResumableRun:
         """Raise UserError for a fork after the end of its parent, or of the fork."""
         end_s = self.ended_s if self.is_finished else parent.run.duration
         if end_s is not None and fork_s > end_s:
-            ends = "has ended" if self.is_finished else "ends"
+            ends = "ended" if self.is_finished else "ends"
             raise UserError(f"--at: {self.path} {ends} at {end_s:g} s, before {fork_s:g} s; fork it earlier")
         duration_s = scenario.run.duration
         if duration_s is not None and duration_s <= fork_s:
@@ -192,7 +192,7 @@ class ResumableRun:
         planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
         if planned_s is None or self.ended_s < planned_s:
             raise UserError(
-                f"{self.path} has ended at {self.ended_s:g} s because of iterations, rounds, budget or "
+                f"{self.path} ended at {self.ended_s:g} s because of iterations, rounds, budget or "
                 "run.converged; --until extends only a run that ended at run.duration; use `coterie run` "
                 "with its scenario.toml, and --set the key that ended it"
             )
@@ -201,9 +201,7 @@ class ResumableRun:
         """Raise UserError if the run is already beyond `end_s`."""
         if self.checkpoint is not None and end_s <= self.time_s:
             if self.is_finished:
-                raise UserError(
-                    f"{self.path} has ended at {self.time_s:g} s: pass a later --until to extend it"
-                )
+                raise UserError(f"{self.path} ended at {self.time_s:g} s; pass a later --until to extend it")
             if end_s < self.time_s:
                 raise UserError(f"{self.path} continues from {self.time_s:g} s: --until must be later")
 

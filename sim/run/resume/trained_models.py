@@ -167,7 +167,7 @@ def _time_of(earlier: ResumableRun, path: Path, time_s: float | None) -> float:
     if not directory.is_whole:
         if time_s is None:
             raise UserError(
-                f'{path}: the run has no end yet; pass the time of the models, such as --at "20 s"'
+                f'{path}: the run has not ended; pass the time of the models, such as --at "20 s"'
             )
         return time_s
     end_s = float(directory.summary()["virtual_seconds"])

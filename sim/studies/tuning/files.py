@@ -130,7 +130,7 @@ def _tuned(result: TuningResult) -> str:
         "",
         f"{tuning.trials} trials per method with the {tuning.sampler} sampler, each with the seeds",
         f"{', '.join(map(str, tuning.seeds))}. The trial with the best mean of the last tenth of the",
-        f"evaluations on the clients' held-back samples was selected; {TRIALS} lists all trials.",
+        f"evaluations on the clients' held-out samples was selected; {TRIALS} lists all trials.",
         "Compare the methods with other seeds:",
         "",
         f"coterie sweep {TUNED} --seeds 5",

@@ -43,7 +43,7 @@ class TunedMethod:
 def methods_of(stated: Stated, names: Sequence[str], validation_share: float) -> list[TunedMethod]:
     """Return the named methods of a scenario file, or without names the file's method.
 
-    validation_share: share of each client's training samples that is held back for the selection, if the
+    validation_share: share of each client's training samples that is held out for the selection, if the
     scenario states none; 0 if the data or the partition contain validation samples. Raises UserError.
     """
     runs, alone = stated.of_runs()

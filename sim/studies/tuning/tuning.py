@@ -1,4 +1,4 @@
-"""Tuning: the same number of trials for each method, and selection on samples that the clients hold back.
+"""Tuning: the same number of trials for each method, and selection on samples that the clients hold out.
 
 A trial is one choice of settings, run with every tuning seed. Trial 0 has the settings of the scenario. All
 runs are cells of one sweep, so that an interrupted tuning goes on where it stopped: the sampler asks for the

@@ -50,20 +50,22 @@ def test_the_first_and_the_last_are_marked_in_the_curve_of_all(tmp_path: Path) -
     [last] = [at for text, at in marks.items() if text.startswith("client-4") and "last" in text]
     assert (first, last) == (1.0, 7.0)
     page = write_report(run).read_text(encoding="utf-8")
-    assert "had used their budgets. After that, a client only merges" in page
+    assert "exhausted their budgets. A client with an exhausted budget only merges" in page
     other = write_report(write_run(tmp_path / "other", evaluations=5, steps=20)).read_text(encoding="utf-8")
-    assert "had used their budgets" not in other
+    assert "exhausted their budgets" not in other
 
 
 def test_one_client_is_marked_on_its_own_curve(tmp_path: Path) -> None:
     view = RunView(spent(tmp_path, churn=False))
     figure = as_plotly(course(view))
     assert figure is not None and view.measure is not None
-    marks = {trace.meta: trace for trace in figure.data if (trace.name or "").startswith("budget used at")}
+    marks = {
+        trace.meta: trace for trace in figure.data if (trace.name or "").startswith("budget exhausted at")
+    }
     assert set(marks) == {name for name, at_s in zip(view.clients, SPENT, strict=True) if at_s is not None}
     mark = marks["client-1"]
     assert mark.x[0] == 150 / 60 and mark.y[0] == view.measure[1].values[1, 1]
-    assert re.fullmatch(r"budget used at 2\Wmin\W30\Ws", mark.name)
+    assert re.fullmatch(r"budget exhausted at 2\Wmin\W30\Ws", mark.name)
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -159,7 +159,7 @@ def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plot
     table = text[text.index("<summary>Table of the 1,000 clients, worst first") :]
     assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
 
-    assert "Each cell is the mean over several clients" in text
+    assert "Each row and column stands for several clients" in text
     assert as_plotly(learned_graph(view)).data[0].z.shape == (112, 112)  # 9 clients to a row
 
 

@@ -114,8 +114,8 @@ def test_a_budget_that_was_spent_early_is_a_reason(tmp_path: Path) -> None:
     spent[worst] = 30.0
     run_of.write_summary({**run_of.summary(), "budget": {"time": 30, "finished": 12, "spent_seconds": spent}})
     steps = [row[0] for row in worst_client(RunView(run_of))[2].rows]  # type: ignore[attr-defined]
-    assert steps[0] == "time until its budget was used"
-    assert "The main reason: time until its budget was used." in write_report(run_of).read_text(
+    assert steps[0] == "time until its budget was exhausted"
+    assert "The main reason: time until its budget was exhausted." in write_report(run_of).read_text(
         encoding="utf-8"
     )
 

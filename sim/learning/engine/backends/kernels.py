@@ -80,7 +80,7 @@ class ModelKernel:
         self._made: dict[tuple[object, ...], int] = {}
 
     def bytes_made(self, of: Computed, samples: int, *like: Tensor) -> int:
-        """Return the peak memory of a call for each client, in bytes, without a call.
+        """Return the estimated peak memory of a call, in bytes per client.
 
         samples: number of samples in a client's batch. like: x, and y if the call takes it, [n, ...].
         """

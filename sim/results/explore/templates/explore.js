@@ -164,7 +164,7 @@ function show_client() {
   if (found) facts.push([run.measure.label, `${found.text} at ${clock(found.time)}${rank_words(found)}`]);
   if (done) facts.push(["iterations", `${done.value.toLocaleString("en")} at ${clock(done.time)}`]);
   if (client && knows && state_of(actor) !== DOWN) facts.push(["mailbox", mailbox_words(run, actor, time)]);
-  if (made) facts.push(["made of", made_of_words(run, actor, made)]);
+  if (made) facts.push(["contributions", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
   const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last model from it", "arrived"] : [])];
   const rows = peers.slice(0, MOST_PEERS).map(peer => {

@@ -1,6 +1,7 @@
 // Sentences about a run.
 
 const STATE_WORDS = ["waits", "trains", "is down", "has finished"];
+const SINCE_WORDS = ["has been waiting", "has been training", "has been down", "has been finished"];
 
 function clock(seconds) {
   const digits = Math.abs(seconds) < 1 ? 4 : 2, sign = seconds < 0 ? "-" : "";
@@ -38,12 +39,12 @@ function difference(run, value) {
   return sign + (run.measure.is_share ? `${(100 * size).toFixed(1)} points` : Number(size.toPrecision(3)));
 }
 
-// The activity of an actor at a time, without its name: "trains since 3 s".
+// The activity of an actor at a time, without its name: "has been training since 3 s".
 function activity(run, actor, time) {
   if (!run.is_client(actor)) return "is a server; its activity is not recorded";
   const { state, since, until, end, type } = run.stretch(actor, time);
-  let said = `${STATE_WORDS[state]} since ${clock(since)}`;
-  if (state === FINISHED) said += ", when its budget was used";
+  let said = `${SINCE_WORDS[state]} since ${clock(since)}`;
+  if (state === FINISHED) said += ", when its budget was exhausted";
   if (state === WAITS && until !== null) {
     const how = end >= FIRST_SENDER ? `with ${run.wait_types[type]} from ${run.names[end - FIRST_SENDER]}`
       : ["with a time limit or a pause", "without training", "for a reason that was not recorded"][end];
@@ -119,8 +120,8 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const of = run.clusters ? `${own} itself, ${cluster} its cluster, ${others} other clients` : `${own} itself, ${others} other clients`;
-  return `Training since ${clock(made.since)} in its model at ${clock(made.time)}: ${of}.`;
+  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, ${others} from other clients` : `${own} comes from the client, ${others} from other clients`;
+  return `Of the training since ${clock(made.since)} in its model of ${clock(made.time)}, ${of}.`;
 }
 
 function overview(run, time) {
