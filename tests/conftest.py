@@ -11,6 +11,7 @@ import torch
 
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine.backends.precision import tensor_cores
+from sim.results.measures import MEASURES, OF_COTERIE
 from tests import draws
 from tests.device import DEVICE
 
@@ -98,3 +99,11 @@ def nodes() -> Iterator[Any]:
         yield cluster
     finally:
         cluster.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _only_measures_of_coterie() -> Iterator[None]:
+    """Remove the measures of users' functions that a test's runs or results have added to the process."""
+    yield
+    if len(MEASURES) > len(OF_COTERIE):
+        MEASURES[:] = [measure for measure in MEASURES if measure.name in OF_COTERIE]
