@@ -103,7 +103,7 @@ class World:
         self._targets, self._seed, self._learning_rate = targets, seed, learning_rate
         self._curvature = _of_each("curvature", curvature, (len(targets),))
         self._starts = _of_each("start", start, targets.shape)
-        self._step_s = _of_each("step_s", step_s, (len(targets),))
+        self._step_s = _of_each("step_s", step_s, (len(targets),), np.float64)
         self._fate = latency_s if callable(latency_s) else _constant(latency_s)
         self._events = [ChurnEvent(time_s, event, (client,), "keep") for time_s, event, client in events]
         validate_schedule(self._events, len(targets))
@@ -258,8 +258,10 @@ def _settings_of(method: type[Client], settings: Mapping[str, Any]) -> Any:
         raise UserError(f"settings: {'; '.join(lines)}") from None
 
 
-def _of_each(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    given = np.asarray(values, np.float32)
+def _of_each(
+    name: str, values: ArrayLike, shape: tuple[int, ...], dtype: type[np.floating[Any]] = np.float32
+) -> NDArray[Any]:
+    given = np.asarray(values, dtype)
     try:
         return np.broadcast_to(given, shape)
     except ValueError:

@@ -231,7 +231,22 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
     if not study.runs:
         why = "".join(f"\n{cell}: {reason}" for cell, reason in study.missing.items())
         raise UserError(f"{paths[0]}: no run is finished{why}")
+    _require_one_direction(study.runs)
     return study
+
+
+def _require_one_direction(runs: Sequence[StudiedRun]) -> None:
+    """Raise UserError if the same measure of users' functions has two directions."""
+    found: dict[str, tuple[bool, Path]] = {}
+    for run in runs:
+        for own in run.view.summary.get("own_measures") or ():
+            direction, first = found.setdefault(own["name"], (own["higher_is_better"], run.directory))
+            if direction != own["higher_is_better"]:
+                better = ("higher", "lower") if direction else ("lower", "higher")
+                raise UserError(
+                    f"the measure {own['name']} has two directions: {better[0]} is better in {first}, and "
+                    f"{better[1]} in {run.directory}; compare runs with the same direction"
+                )
 
 
 def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:

@@ -106,6 +106,16 @@ def test_a_run_with_own_measures_is_resumed_with_its_copy_of_the_code(tmp_path: 
         assert last(resumed, 3, name) == last(whole, 3, name)
 
 
+def test_runs_with_two_directions_of_a_measure_are_not_compared(tmp_path: Path) -> None:
+    folders = []
+    for better in ("higher", "lower"):
+        (tmp_path / better).mkdir()
+        stated = ("run.duration=5 s", f"run.measures.0.better={better}")
+        folders.append(ran(tmp_path / better, "ranking", *stated))
+    done = CliRunner().invoke(app, ["compare", *map(str, folders)])
+    assert done.exit_code == 2 and "has two directions" in done.stderr
+
+
 FUNCTIONS = """
 def good(outputs, targets): return 0.5
 def accuracy(outputs, targets): return 0.5

@@ -61,6 +61,13 @@ def test_two_clients_by_hand() -> None:
         assert world.now_s == 1.25
 
 
+def test_times_that_are_no_float32_are_exact() -> None:
+    with World(Pairs, [[0.0], [4.0]], step_s=0.1, latency_s=0.7) as world:
+        world.run(until_s=0.8)
+        assert [message.time_s for message in world.messages()][:2] == [0.1, 0.1]
+        assert world.messages("delivered")[0].time_s == 0.1 + 0.7
+
+
 def test_a_script_loses_one_message_and_delays_another() -> None:
     def script(sender: str, receiver: str, number: int) -> float | None:
         if (sender, number) == ("client-0", 1):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import coterie as front
@@ -47,6 +48,13 @@ def test_the_first_event_that_differs_is_found(
     assert first_difference(one, other) == Difference(2.0, (sent, crash), "client-2")
     assert first_difference(other, one) == Difference(2.0, (crash, sent), "client-2")
     assert first_difference(one, one) is None
+
+
+def test_columns_that_an_older_run_lacks_do_not_differ(tmp_path: Path) -> None:
+    one, other = with_events(tmp_path / "a", *SHARED), with_events(tmp_path / "b", *SHARED)
+    file = other.path / "events.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["message"]), file)
+    assert first_difference(one, other) is first_difference(other, one) is None
 
 
 def test_a_run_that_ends_earlier_differs_at_the_next_event(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """First difference between two runs that share a past, such as a run and its fork."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
@@ -38,7 +39,9 @@ def first_difference(one: RunDirectory, other: RunDirectory) -> Difference | Non
     if key := _first_other_key(one.scenario_text(), other.scenario_text()):
         raise UserError(f"{named}: {key} differs; {_PASS}")
     with_messages = all(_kept_messages(each) for each in both)
-    found = _first_difference(*(_events(each, with_messages) for each in both))
+    kept = [pq.read_schema(each.table_path("events")).names for each in both]
+    columns = [name for name in _COLUMNS if all(name in names for names in kept)]  # older runs lack some
+    found = _first_difference(columns, *(_events(each, with_messages) for each in both))
     if found is not None and not found.time_s > 0:
         events = " / ".join(found.events)
         raise UserError(f"{named}: their events differ at 0 s ({events}); {_PASS}")
@@ -82,13 +85,14 @@ def _events(directory: RunDirectory, with_messages: bool) -> pl.LazyFrame:
     return events if with_messages else events.filter(~pl.col("event").is_in(MESSAGE_EVENTS))
 
 
-def _first_difference(one: pl.LazyFrame, other: pl.LazyFrame) -> Difference | None:
+def _first_difference(columns: Sequence[str], one: pl.LazyFrame, other: pl.LazyFrame) -> Difference | None:
+    """Return the first rows that differ in these columns."""
     start = 0
     while True:
         parts = [each.slice(start, _ROWS).collect() for each in (one, other)]
         count = min(map(len, parts))
         left, right = (part.head(count) for part in parts)
-        unequal = [pl.Series(left[name].ne_missing(right[name])) for name in _COLUMNS]
+        unequal = [pl.Series(left[name].ne_missing(right[name])) for name in columns]
         places = pl.DataFrame(unequal).select(pl.any_horizontal(pl.all())).to_series().arg_true()
         place = int(places[0]) if len(places) else count
         rows = [part.row(place, named=True) if place < len(part) else None for part in parts]

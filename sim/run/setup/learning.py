@@ -100,10 +100,10 @@ def _settings_of_each(
     scenario: Scenario, plan: LearningPlan
 ) -> tuple[tuple[LearningSettings, ...], LearningSettings]:
     """Return the settings of each client, of which equal ones share an object, and those of servers."""
-    made: dict[tuple[str, int], LearningSettings] = {}
+    made: dict[tuple[str, tuple[int, ...]], LearningSettings] = {}
     settings = []
     for work, own in zip(plan.work, plan.trainings, strict=True):
-        key = (work.model.key, id(own))
+        key = (work.model.key, own.overrides)
         if key not in made:
             made[key] = _trained(scenario, plan, cast(Architecture, work.model), own)
         settings.append(made[key])

@@ -39,10 +39,10 @@ def workloads(
     models: Sequence[Sized], trainings: Sequence[ClientTraining], views: int
 ) -> tuple[Workload, ...]:
     """Return the work of each client; equal ones share an object."""
-    made: dict[tuple[str, int], Workload] = {}
+    made: dict[tuple[str, tuple[int, ...]], Workload] = {}
     work = []
     for model, own in zip(models, trainings, strict=True):
-        key, how = (model.key, id(own)), own.training
+        key, how = (model.key, own.overrides), own.training
         if key not in made:
             made[key] = Workload(model, own.optimizer.slots, how.batch_size, how.sampling, views)
         work.append(made[key])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,11 @@ def open_archive(archive: Path, folder: Path, count: int | None = SAMPLE) -> Rep
     """Unpack an archive into a new folder, and choose `count` of its runs, or all. Raises UserError."""
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
-    files = unpack(archive, folder / ARCHIVE)
+    try:
+        files = unpack(archive, folder / ARCHIVE)
+    except UserError:
+        shutil.rmtree(folder / ARCHIVE, ignore_errors=True)  # a changed file is found after earlier ones
+        raise
     code = [name for name in files.files if name.endswith(".py")]
     able, skipped = [], {}
     for run in files.runs:

@@ -269,6 +269,14 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "in"]
 
 
+def test_a_refused_archive_leaves_no_files(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", *HOSTILE["hash"][0])
+    for _ in range(2):  # the folder is free for another try
+        with pytest.raises(UserError, match="does not have the hash"):
+            open_archive(archive, tmp_path / "out")
+        assert not list((tmp_path / "out").glob("*"))
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"PK\x05\x06" + bytes(18), bytes(1000)])
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(content)
