@@ -53,9 +53,16 @@ def digests_of_files(scenario: Scenario) -> dict[str, str]:
     """Return sixteen hexadecimal digits for the content of each file that a scenario names, by file name."""
     found: dict[str, str] = {}
     for _, _, file in _files(scenario, resolved(scenario)):
-        both = f"{found.get(file.name, '')}{_content(file)}"  # two folders may have files of one name
-        found[file.name] = hashlib.blake2b(both.encode(), digest_size=8).hexdigest()
+        found[file.name] = digest_of_file(file, found.get(file.name, ""))
     return found
+
+
+def digest_of_file(file: Path, before: str = "") -> str:
+    """Return sixteen hexadecimal digits for the content of a file or folder.
+
+    before: digest of an earlier file with the same name, in another folder.
+    """
+    return hashlib.blake2b(f"{before}{_content(file)}".encode(), digest_size=8).hexdigest()
 
 
 def files_of(scenario: Scenario) -> list[Path]:

@@ -22,6 +22,7 @@ from sim.results.store.output_dir import CELL, EXPLORE, MANIFEST, MARK, READS, R
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.store.tables import SPECIAL_TABLES, TABLES
 from sim.scenario.reading import first_comment
+from sim.scenario.resolved import digest_of_file
 from sim.studies.artifacts.anonymous import Anonymous, left_in, names_here
 from sim.studies.artifacts.archive import FileList, Member, PackedRun, measured, name_problem, write_archive
 from sim.studies.artifacts.crate import CRATE, Action, crate
@@ -103,7 +104,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(left_out))
     loaded = [(path, load_checked(path)) for path in runs]
     for _, run in loaded:
-        _add_data(contents, run.scenario_text())
+        _add_data(contents, run)
     for path, run in loaded:
         _add_places(contents, path, run.provenance())
     names = names_here()
@@ -151,9 +152,16 @@ def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
 # --- data files ---------------------------------------------------------------------------------------------
 
 
-def _add_data(contents: _Contents, scenario: str) -> None:
-    """Add the files that a resolved scenario names, which are its absolute paths."""
-    for text in _texts(tomllib.loads(scenario)):
+def _add_data(contents: _Contents, run: RunDirectory) -> None:
+    """Add the files that a resolved scenario names, which are its absolute paths.
+
+    Only a file with the content that the run has read is added. Otherwise, results of a stranger could name
+    any file of this machine.
+    """
+    made_by = run.provenance().get("made_by")
+    read = set(made_by.values()) if isinstance(made_by, Mapping) else set()
+    digests: dict[str, str] = {}
+    for text in _texts(tomllib.loads(run.scenario_text())):
         if not os.path.isabs(text) or "\n" in text or text in contents.places:
             continue
         path, room = Path(text), DATA_BYTES - contents.data_bytes
@@ -162,6 +170,11 @@ def _add_data(contents: _Contents, scenario: str) -> None:
             contents.left_out[f"data {path.name}: no such file"] = None
             continue
         files = _files_in(path, room if contents.options.data else -1)
+        if files is not None:
+            digests[path.name] = digest_of_file(path, digests.get(path.name, ""))
+            if digests[path.name] not in read:
+                contents.left_out[f"data {path.name}: its content is not what the run has read"] = None
+                continue
         if files is None:
             contents.left_out[f"data {path.name}: put it into the folder of --data-dir"] = None
             continue

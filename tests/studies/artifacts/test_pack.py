@@ -156,3 +156,15 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"metrics\.parquet does not match"):
         pack(run, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
+
+
+def test_only_files_that_the_run_has_read_are_packed(tmp_path: Path) -> None:
+    """Results of a stranger may name any file of this machine."""
+    run = run_of(tmp_path)
+    [file] = {
+        Path(each) for each in re.findall(r'"(/[^"]*delays\.csv)"', (run / "scenario.toml").read_text())
+    }
+    file.write_text("a secret\n", encoding="utf-8")
+    packed = pack(run, tmp_path / "a.zip")
+    assert "data delays.csv: its content is not what the run has read" in packed.left_out
+    assert b"a secret" not in b"".join(contents(packed.path).values())
