@@ -156,7 +156,7 @@ def rows_of(
 
 
 def picture(found: list[Departure], file: Path) -> None:
-    """Draw the course of each departure, and their mean with its 95 % interval."""
+    """Draw the course of each departure, and their mean with its 95% interval."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -173,7 +173,7 @@ def picture(found: list[Departure], file: Path) -> None:
         for course in courses:
             axes.plot(seconds, course, color="#999999", linewidth=0.6)
         axes.fill_between(seconds, mean - half, mean + half, color="#0072b2", alpha=0.2, linewidth=0)
-        axes.plot(seconds, mean, color="#0072b2", linewidth=2, label=f"mean of {count}, 95 % interval")
+        axes.plot(seconds, mean, color="#0072b2", linewidth=2, label=f"mean of {count}, 95% interval")
         axes.axhline(0, color="#000000", linewidth=0.6)
         axes.set_xlabel("seconds after the departure")
         axes.set_ylabel("points of accuracy lost")

@@ -85,8 +85,8 @@ class Run:
     def curve(self, metric: str | None = None) -> pl.DataFrame:
         """Return a metric over virtual time: columns `time`, `mean`, `low` and `high`.
 
-        metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10 % and
-        90 % quantiles, of the clients with a finite value; for values of servers and of the whole run, of
+        metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10% and
+        90% quantiles, of the clients with a finite value; for values of servers and of the whole run, of
         these. Raises UserError for an unknown name.
         """
         name = self._metric(metric)

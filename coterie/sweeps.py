@@ -96,7 +96,7 @@ class SweepFailed(RuntimeError):
 
 
 class Compared:
-    """Comparison of runs, with 95 % intervals over seeds, as polars data frames."""
+    """Comparison of runs, with 95% intervals over seeds, as polars data frames."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison

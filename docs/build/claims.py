@@ -36,7 +36,7 @@ def read_claim(text: str) -> Claim:
 def judge(claim: Claim, left: Mapping[int, float], right: Mapping[int, float]) -> str:
     """Return the verdict on a claim, from the values of its cases by seed.
 
-    An order holds if the 95 % interval of the paired differences excludes 0, or if all seeds agree and there
+    An order holds if the 95% interval of the paired differences excludes 0, or if all seeds agree and there
     are at least three. It holds in part if only the mean agrees. An equality holds if the mean of the paired
     differences is within the margin.
     """

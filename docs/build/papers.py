@@ -35,7 +35,7 @@ This page is for readers who want to compare coterie with the five papers. It li
 figure. Each row gives the paper's result, coterie's result, and the command that reproduces it.
 `make papers` generates this page from `docs/papers.toml` and the results of the studies.
 
-Accuracies are in %, with half of the 95 % interval over seeds. Experiments here are smaller than the papers'.
+Accuracies are in %, with half of the 95% interval over seeds. Experiments here are smaller than the papers'.
 Compare the order of the methods instead. Each row names its command, because studies differ in seeds and
 settings, even studies of the same table.
 
@@ -43,7 +43,7 @@ settings, even studies of the same table.
 rows. A computed verdict rests on claims: the order of the methods in the paper's table or text. The column
 *why* lists the claims by their verdicts.
 
-- `A > B` holds (*yes*) if the 95 % interval of the differences of the same seeds is above 0, or if the
+- `A > B` holds (*yes*) if the 95% interval of the differences of the same seeds is above 0, or if the
   difference is positive with each of at least three seeds. It holds *in part* if only the mean difference is
   positive.
 - `A < B` is the reverse. Perplexities and losses are better if they are smaller.

@@ -44,8 +44,8 @@ Options for bad weather in this form (docs/protocols.md has their measured effec
 
 Differences from the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
-  `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2 % of iterations"
-  is `constant_iterations` here (0.2 % of 40,000 by default).
+  `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2% of iterations"
+  is `constant_iterations` here (0.2% of 40,000 by default).
 - The authors' code updates the models before the weights; that equals this order without the very first
   update of the weights. Their momentum is an average, m <- 0.9 m + 0.1 g from
   m = g at the first step: `training.momentum = 0.9` with `training.dampening = 0.9`.

@@ -134,7 +134,7 @@ def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", li
         summaries.append(result.summary)
     if live.held_against and (ranked := ranking(summaries)) is not None:
         low, high = ranked["interval"] or (float("nan"), float("nan"))
-        found = f"rank correlation {ranked['rank_correlation']:.2f}, 95 % interval {low:.2f} to {high:.2f}"
+        found = f"rank correlation {ranked['rank_correlation']:.2f}, 95% interval {low:.2f} to {high:.2f}"
         echo(f"ranking of {len(summaries)} runs: {found}")
 
 
@@ -144,7 +144,7 @@ def _print_verdicts(summary: dict[str, Any]) -> None:
     if caveat := summary.get("caveat"):
         echo(caveat)
     if summary["live"]["too_busy"]:
-        echo("no verdict: this machine was too busy; over 5 % of the jobs or messages were late", err=True)
+        echo("no verdict: this machine was too busy; over 5% of the jobs or messages were late", err=True)
 
 
 def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -> "Machines | None":

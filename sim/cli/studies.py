@@ -219,7 +219,7 @@ def compare(
         Path | None, Option(help="Output folder; by default a folder in the sweep's directory.")
     ] = None,
 ) -> None:
-    """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
+    """Compare runs: tables and curves with 95% intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with exit_on_errors():
         require_packages("compare", "compare", "matplotlib")
         from sim.studies.comparison import Comparison

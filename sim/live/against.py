@@ -120,7 +120,7 @@ def against(
 ) -> dict[str, Any]:
     """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
-    The latter have devices that are up to 1 % slower or faster, an indistinguishable difference. docs/live.md
+    The latter have devices that are up to 1% slower or faster, an indistinguishable difference. docs/live.md
     explains each key. process_of: the process of each actor; message times are compared between processes.
     """
     predicted = simulated(scenario, data_dir)
@@ -182,8 +182,8 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     late = live["delivered_late_s"] or {"median": 0.0, "p95": 0.0}
     furthest, chance = found["furthest"], found["chance_furthest"]
     return [
-        ("iterations of all clients within 1 %", f"{total:+.2%}", abs(total) <= ITERATIONS_MOST),
-        ("iterations of each client within 2 %, or one", f"{most:.2%}", found["iterations"]["fits"]),
+        ("iterations of all clients within 1%", f"{total:+.2%}", abs(total) <= ITERATIONS_MOST),
+        ("iterations of each client within 2%, or one", f"{most:.2%}", found["iterations"]["fits"]),
         (
             "delivered within 1 ms of the due time at the median",
             f"{1e3 * late['median']:.2f} ms",
@@ -196,7 +196,7 @@ def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         ),
         ("no message with a wrong size", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
         (
-            f"{found['measure']} as close to the prediction as with devices 1 % slower",
+            f"{found['measure']} as close to the prediction as with devices 1% slower",
             f"{furthest:.4f} (chance {chance:.4f})",
             furthest <= max(chance, CURVE_LEAST),
         ),
@@ -208,7 +208,7 @@ def _raw_verdicts(found: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     predicted, measured = (float(np.mean(list(each.values()))) for each in found["step_time_s"])
     step = measured / predicted - 1
     return [
-        ("step times within 30 %", f"{step:+.1%}", abs(step) <= RAW_MOST),
+        ("step times within 30%", f"{step:+.1%}", abs(step) <= RAW_MOST),
         *[_ratio_verdict(what, each) for what, each in found["ratios"].items() if each is not None],
         ("no message with a wrong size", f"{found['wrong_sizes']}", not found["wrong_sizes"]),
     ]
@@ -216,12 +216,12 @@ def _raw_verdicts(found: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 def _ratio_verdict(what: str, found: Mapping[str, Any]) -> tuple[str, str, bool]:
     low, high = (share - 1 for share in found["interval"])
-    finding = f"{found['ratio'] - 1:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
-    return f"{what} within 30 %", finding, abs(found["ratio"] - 1) <= RAW_MOST
+    finding = f"{found['ratio'] - 1:+.1%}, 95% interval {low:+.1%} to {high:+.1%}"
+    return f"{what} within 30%", finding, abs(found["ratio"] - 1) <= RAW_MOST
 
 
 def ratio(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, Any] | None:
-    """Return the ratio of measured to predicted values with common names, and its 95 % interval.
+    """Return the ratio of measured to predicted values with common names, and its 95% interval.
 
     The interval comes from resampling. None if no measured value has a prediction.
     """
@@ -239,7 +239,7 @@ def ratio(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict
 def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Compare the rankings of several methods by their final quality.
 
-    Returns Spearman's rank correlation, and its 95 % interval over resampled methods; None for fewer than
+    Returns Spearman's rank correlation, and its 95% interval over resampled methods; None for fewer than
     three methods.
     """
     if len(summaries) < 3:

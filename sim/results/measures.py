@@ -54,7 +54,7 @@ class Measure:
     @property
     def caught_up(self) -> str:
         """Share of other clients' measure at which a newcomer has caught up, as text."""
-        return f"{CAUGHT_UP_SHARE if self.higher_is_better else 1 / CAUGHT_UP_SHARE:.0%}".replace("%", " %")
+        return f"{CAUGHT_UP_SHARE if self.higher_is_better else 1 / CAUGHT_UP_SHARE:.0%}"
 
     @property
     def y(self) -> str:

@@ -240,7 +240,7 @@ def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
-    """Return the mean of the worst ceil(10 %) of the values."""
+    """Return the mean of the worst ceil(10%) of the values."""
     ordered = np.sort(np.asarray(values, dtype=float))
     count = math.ceil(len(ordered) / 10)
     return float((ordered[:count] if higher_is_better else ordered[-count:]).mean())

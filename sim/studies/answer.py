@@ -97,7 +97,7 @@ class Standing:
             return "one seed: chance may explain the difference"
         low, high = sorted([self.sign * found.low, self.sign * found.high])
         runs = f"{found.runs:,} seeds" + ("" if self.gap.paired else " each")
-        shown = f"95 % interval {figure(low, self.metric)} to {figure(high, self.metric)}, {runs}"
+        shown = f"95% interval {figure(low, self.metric)} to {figure(high, self.metric)}, {runs}"
         return shown if p < 1 - LEVEL else f"{shown}; chance may explain the difference"
 
     @property

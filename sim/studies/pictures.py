@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _COLOURS = [LIGHT[name] for name in HUES]  # lines also differ by marker
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
-_CAUGHT_UP = "; caught up: reached 90 % of other clients' accuracy"
+_CAUGHT_UP = "; caught up: reached 90% of other clients' accuracy"
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
@@ -101,7 +101,7 @@ def _seeds(comparison: Comparison, metric: str = "") -> str:
     groups, only = comparison.groups, comparison.study.clients
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
-    intervals = ", 95 % intervals" if counts[-1] > 1 else ""
+    intervals = ", 95% intervals" if counts[-1] > 1 else ""
     excluded = (
         ", without the clients that each case excludes" if any(group.excluded for group in groups) else ""
     )

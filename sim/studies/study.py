@@ -41,7 +41,7 @@ COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": 
 """Kinds of cost of reaching a target, with the metric that records each, summed over clients."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
-"""Seconds until newcomers reach 90 % of other clients' accuracy, and until survivors recover."""
+"""Seconds until newcomers reach 90% of other clients' accuracy, and until survivors recover."""
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ def caption(comparison: Comparison) -> str:
     """Return the caption of the tables, with the statistics used."""
     seeds = sorted({len(group.runs) for group in comparison.groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    parts = [f"Mean and 95 % interval over {count} seed{'s' * (seeds[-1] != 1)}."]
+    parts = [f"Mean and 95% interval over {count} seed{'s' * (seeds[-1] != 1)}."]
     number = sum(not math.isnan(line.p) for line in comparison.lines)
     if number:
         parts.append(
@@ -347,7 +347,7 @@ def over_clients(comparison: Comparison) -> ShownTable | None:
     if titled(HURT) in heads:
         notes.append("Worse than alone: share of the clients below their own training alone.")
     if any(len(group.runs) > 1 for group in comparison.groups):
-        notes.append("95 % intervals by bootstrap of whole runs; they are too narrow with few seeds.")
+        notes.append("95% intervals by bootstrap of whole runs; they are too narrow with few seeds.")
     notes += _of_some(comparison)
     return ShownTable("Over clients and seeds", axes_of(comparison), list(heads), rows, " ".join(notes))
 

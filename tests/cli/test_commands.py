@@ -297,7 +297,7 @@ def test_the_table_of_results() -> None:
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at the start, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10%: {text.share(0.94)} (2 with at least 30",
-        "1 of 2 reached 90 % of the other clients' accuracy, 1 departed earlier; median 5 s (Kaplan-Meier)",
+        "1 of 2 reached 90% of the other clients' accuracy, 1 departed earlier; median 5 s (Kaplan-Meier)",
         f"accuracy fell by 12.5 points at most; recovered after 2 of 3, in at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",

@@ -24,7 +24,7 @@ def seconds(text: str) -> float:
 
 
 def percent(share: float, digits: int) -> str:
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}%"
 
 
 def shares(frame: pl.DataFrame) -> dict[tuple[float, int, int], float]:
@@ -68,9 +68,9 @@ def test_the_straggler_of_mapl(tmp_path: Path) -> None:
     done = dict(passes.select("actor", "value").rows())
     assert (done["client-3"], done["client-0"]) == (10, 237)
     found = shares(run.lineage(at=80.0))
-    assert percent(found[80.0, 3, 3], 1) == "91.5 %"
+    assert percent(found[80.0, 3, 3], 1) == "91.5%"
     others = [share for (_, client, source), share in found.items() if source == 3 != client]
-    assert (percent(min(others), 2), percent(max(others), 2)) == ("0.03 %", "0.05 %")
+    assert (percent(min(others), 2), percent(max(others), 2)) == ("0.03%", "0.05%")
     accuracy = run.metrics.filter(pl.col("name") == "accuracy", pl.col("actor") == "client-3")
     assert f"{accuracy['value'][-1]:.1%}" == "98.7%"
 
@@ -83,7 +83,7 @@ def test_the_coalition_whose_first_member_leaves(tmp_path: Path) -> None:
     found = shares(run.lineage(client=4))
     for time, *stated in rows("A coalition survives its first member"):
         at = [found.get((seconds(time), 4, source), 0.0) for source in (3, 4, 5)]
-        assert stated == [percent(share, 1) if share else "0 %" for share in at]
+        assert stated == [percent(share, 1) if share else "0%" for share in at]
     losses = run.metrics.filter(pl.col("name") == "loss", pl.col("time") >= 660)
     for client in ("client-4", "client-5"):
         values = losses.filter(pl.col("actor") == client)["value"]

@@ -333,7 +333,7 @@ def test_ifca_finds_the_clusters() -> None:
 def test_int8_gossip_is_gossip_up_to_rounding() -> None:
     """The same messages at the same times. A level is a 127th of the largest number, and errors average out.
 
-    Measured beside how far gossip got from the start: 1 % apart; who trains alone is 130 % apart.
+    Measured beside how far gossip got from the start: 1% apart; who trains alone is 130% apart.
     """
     gossip = (*WORLD, *AGREEING, "protocol.name=gossip")
     with (

@@ -93,8 +93,8 @@ def test_what_cannot_be_swept_or_compared_is_refused(swept: Sweep, tmp_path: Pat
     for none in ((), ([],)):
         with pytest.raises(UserError, match="nothing to compare"):
             coterie.compare(*none)
-    with pytest.raises(UserError, match="target = '60 %': must be a finite number"):
-        coterie.compare(swept, target="60 %")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="target = '60%': must be a finite number"):
+        coterie.compare(swept, target="60%")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="write the scenario to a file"):
         coterie.sweep({})  # type: ignore[arg-type]
     for seeds in (0, "1-3", [1.5], [], [1, 1], 10**9):

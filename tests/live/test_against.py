@@ -39,7 +39,7 @@ def test_devices_that_are_slower_are_found_to_be() -> None:
     predicted, measured = (sum(each.values()) for each in found["step_time_s"])
     assert measured / predicted == pytest.approx(1.1, rel=0.01)
     held = {what: holds for what, _, holds in verdicts({"against": found, "live": LATE})}
-    assert held["iterations of all clients within 1 %"] is False
+    assert held["iterations of all clients within 1%"] is False
     raw = verdicts({"against": found, "live": LATE | {"raw": True}})
     assert all(holds for _, _, holds in raw)
     assert verdicts({"against": found, "live": LATE | {"too_busy": True}}) == []
@@ -77,7 +77,7 @@ def test_raw_message_times_are_compared_between_processes() -> None:
     assert pairs and all(processes[sender] != processes[receiver] for sender, receiver in pairs)
     raw = verdicts({"against": found, "live": LATE | {"raw": True}})
     held = {what: holds for what, _, holds in raw}
-    assert held["message times within 30 %"] is False and held["bytes within 30 %"] is True
+    assert held["message times within 30%"] is False and held["bytes within 30%"] is True
 
 
 def summary(method: str, predicted: float, measured: float) -> dict[str, object]:

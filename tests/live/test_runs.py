@@ -86,7 +86,7 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
         for key in ("sent", "bytes"):
             assert summary["messages"][key] == simulated["messages"][key]
         assert summary["work"]["steps"] == simulated["work"]["steps"]
-        assert held.get("iterations of all clients within 1 %", summary["live"]["too_busy"])
+        assert held.get("iterations of all clients within 1%", summary["live"]["too_busy"])
     assert accounted(summary)
     assert summary["against"]["wrong_sizes"] == 0
     assert summary["live"]["messages_between"] > 0

@@ -1,6 +1,6 @@
 """The baselines of other papers' tables: each goes on and learns, in calm and in bad weather.
 
-Six clients with classes of their own (Dirichlet), in bad weather with 30 % of the messages lost and one
+Six clients with classes of their own (Dirichlet), in bad weather with 30% of the messages lost and one
 client that is 20 times slower.
 """
 

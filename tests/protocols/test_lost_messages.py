@@ -254,7 +254,7 @@ def test_a_servers_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
 
 @pytest.mark.parametrize("seed", [8, 12, 16])
 def test_no_unlucky_client_holds_up_a_servers_rounds_for_long(seed: int) -> None:
-    """Of 12 clients, with 30 % lost. With these seeds there were ten rounds, as one was asked ever less."""
+    """Of 12 clients, with 30% lost. With these seeds there were ten rounds, as one was asked ever less."""
     lossy = ("network.link=datagram", "network.loss=0.3", "run.duration=30 s", "run.evaluate_every=30 s")
     fast = ("network.latency=20 ms", "devices.step_time=100 ms", "clients.count=12", f"run.seed={seed}")
     with ran(QUADRATIC, "protocol.name=fedavg", "protocol.local_steps=1", *lossy, *fast) as world:

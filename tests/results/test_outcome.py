@@ -53,7 +53,7 @@ def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_bac
     said = plain(catching_up(population))
     assert (
         said
-        == f"4 {who} reached 90 % of the other clients' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
+        == f"4 {who} reached 90% of the other clients' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
     )
 
 

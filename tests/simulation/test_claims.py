@@ -51,7 +51,7 @@ OF_ONE: dict[str, tuple[str, tuple[str, ...], Callable[[Summary], bool]]] = {
         (*AUTHORS, "protocol.blocks=10"),
         lambda found: graph(found)[1] < 0.3,
     ),
-    "SCooL with 30 % lost has no wrong edge": (
+    "SCooL with 30% lost has no wrong edge": (
         "scool_churn",
         ("network.loss=0.3",),
         lambda found: graph(found)[0] == 1 and 0.6 < graph(found)[1] < 0.85,

@@ -135,9 +135,9 @@ def test_newcomers_and_survivors_are_told_by_perplexity(tmp_path: Path) -> None:
     table = StringIO()
     Console(file=table, width=120).print(results_table(result.summary))
     said = table.getvalue()
-    assert "reached 111 % of the other clients' perplexity" in said
+    assert "reached 111% of the other clients' perplexity" in said
     report = (result.directory / "report.html").read_text(encoding="utf-8")
-    assert "111 % of the mean perplexity" in report
+    assert "111% of the mean perplexity" in report
     numbers = report[report.index("<h3>Settled</h3>") :]
     assert f"<td>mean</td><td class=number>{settled['mean']:.1f}</td>" in numbers[:400]  # no share
 

@@ -137,7 +137,7 @@ def test_newcomers_of_the_last_moment_are_counted_apart(ran: Callable[..., Any])
     assert settled["mean"] > everybody["mean"]
     assert settled["worst_decile"] > everybody["worst_decile"]
     assert "5 clients with at least 10 iterations" in report
-    assert "Of the newcomers, 1 of 2 reached 90 %" in report
+    assert "Of the newcomers, 1 of 2 reached 90%" in report
     assert "accuracy, 1 still behind; " in report
 
 

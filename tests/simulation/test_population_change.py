@@ -1,4 +1,4 @@
-"""Every protocol survives that 30 % of its clients crash at once while as many newcomers arrive."""
+"""Every protocol survives that 30% of its clients crash at once while as many newcomers arrive."""
 
 from pathlib import Path
 

@@ -57,8 +57,8 @@ def test_the_best_its_lead_and_its_interval_are_those_of_the_runs(tmp_path, monk
     gaps = np.subtract(a, b)
     low, high = stats.t.interval(0.95, 2, loc=gaps.mean(), scale=stats.sem(gaps))
     assert found[0] == (
-        f"a has the best test accuracy at the end: 82.0 %, {100 * gaps.mean():.1f} points more than b "
-        f"(95 % interval {100 * low:.1f} to {100 * high:.1f}, 3 seeds)."
+        f"a has the best test accuracy at the end: 82.0%, {100 * gaps.mean():.1f} points more than b "
+        f"(95% interval {100 * low:.1f} to {100 * high:.1f}, 3 seeds)."
     )
 
 
@@ -67,7 +67,7 @@ def test_the_best_its_lead_and_its_interval_are_those_of_the_runs(tmp_path, monk
     [
         ({("a", "1"): [0.8, 0.5], ("b", "1"): [0.6, 0.69]}, "2 seeds; chance may explain the difference"),
         ({("a", "1"): [0.8], ("b", "1"): [0.6]}, "one seed: chance may explain the difference"),
-        ({("a", "1"): [0.8, 0.8], ("b", "1"): [0.8, 0.8]}, "80.0 %, and so has b."),
+        ({("a", "1"): [0.8, 0.8], ("b", "1"): [0.8, 0.8]}, "80.0%, and so has b."),
     ],
 )
 def test_a_lead_that_may_be_chance_is_called_so(tmp_path, monkeypatch, results, said: str) -> None:
@@ -83,7 +83,7 @@ def test_where_another_value_is_best_is_said(tmp_path, monkeypatch) -> None:
     }
     comparison = stated(tmp_path, monkeypatch, results)
     first, second, *_ = answer(comparison)
-    assert first.startswith("a has the best test accuracy at the end on average over 2 settings: 85.5 %, 19")
+    assert first.startswith("a has the best test accuracy at the end on average over 2 settings: 85.5%, 19")
     assert second == "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5."
     results["b", "5"] = [0.5, 0.5]
     assert answer(stated(tmp_path / "x", monkeypatch, results))[1] == "It is the best in both settings."
@@ -136,9 +136,7 @@ def test_the_lead_starts_where_the_curves_cross_for_the_last_time(tmp_path, monk
 def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeypatch) -> None:
     comparison = stated(tmp_path, monkeypatch, {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6]})
     shares = [comparison.line(group, "accuracy").robust.hurt.mean for group in comparison.groups]
-    expected = (
-        f"Worse than alone are {100 * shares[0]:.1f} % of the clients with a and {100 * shares[1]:.1f} %"
-    )
+    expected = f"Worse than alone are {100 * shares[0]:.1f}% of the clients with a and {100 * shares[1]:.1f}%"
     assert Standing(comparison).harm == f"{expected} with b."
 
 

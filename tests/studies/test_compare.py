@@ -356,7 +356,7 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     for words in (
         "virtual time [s]",
         "distance to the local optimum",
-        "2 seeds, 95 % intervals",
+        "2 seeds, 95% intervals",
         "gossip",
         "alone",
     ):

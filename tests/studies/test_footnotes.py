@@ -54,7 +54,7 @@ LINES = [
     "2 errors were caught and not reported in the code of client-1; the first: own.py:3: ValueError",
     "own.py:3 reads the wall clock",
     "the hook Failing failed in started() and was removed: ValueError: mine",
-    "<script>alert(1)</script> & 50 % of_it",
+    "<script>alert(1)</script> & 50% of_it",
 ]
 """Lines under `warnings`; each is the start of the line of its kind."""
 

@@ -20,7 +20,7 @@ Small = tuple[Plan, SweepResult]
 
 
 def single(folder: Path) -> Comparison:
-    """Of two seeds of one scenario, whose accuracies at the end are near 100 %."""
+    """Of two seeds of one scenario, whose accuracies at the end are near 100%."""
     runs = []
     for seed in (1, 2):
         path = write_run(

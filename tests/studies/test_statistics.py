@@ -111,7 +111,7 @@ def test_a_horizon_ends_where_the_first_run_that_never_reached_it_was_seen_last(
 
 
 def shares_covered(rng: np.random.Generator, count: int, seeds: int) -> tuple[float, float]:
-    """How often 95 % intervals hold the truth, in so many studies: of means, and of differences."""
+    """How often 95% intervals hold the truth, in so many studies: of means, and of differences."""
     rng, of_means, of_differences = np.random.default_rng(7), 0, 0
     for _ in range(count):
         level = rng.normal(size=seeds)  # what runs of one seed share
@@ -130,7 +130,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_of_100(rng: np.random.Gene
 
 
 def test_chance_alone_is_rarely_significant_after_the_correction(rng: np.random.Generator) -> None:
-    """500 studies of six methods that do not differ: 5 % of them may have a mark (standard error 1)."""
+    """500 studies of six methods that do not differ: 5% of them may have a mark (standard error 1)."""
     rng, marked = np.random.default_rng(11), 0
     for _ in range(500):
         values = rng.normal(size=(6, 5)) + rng.normal(size=5)

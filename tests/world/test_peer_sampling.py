@@ -37,7 +37,7 @@ def graph(members: Members) -> nx.DiGraph:
 
 
 def survives(count: int, deviation: float) -> None:
-    """In-degrees narrowly around the view's size, as published, and 30 % of the clients crashing at once."""
+    """In-degrees narrowly around the view's size, as published, and 30% of the clients crashing at once."""
     members = overlay(count)
     members.start()
     members.run(250.0)  # 50 shuffles of each

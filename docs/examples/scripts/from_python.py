@@ -1,4 +1,4 @@
-"""Compare gossip with your own method, which trains alone, in a network that loses 20 % of the messages."""
+"""Compare gossip with your own method, which trains alone, in a network that loses 20% of the messages."""
 
 import coterie
 from coterie import Client

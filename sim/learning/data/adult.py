@@ -14,7 +14,7 @@ _COLUMNS = (
     "income",
 )
 _NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-_SKEWED = {"capital-gain", "capital-loss"}  # 0 for 90 % of the people, otherwise up to 99,999
+_SKEWED = {"capital-gain", "capital-loss"}  # 0 for 90% of the people, otherwise up to 99,999
 _CATEGORIES = [name for name in _COLUMNS if name not in (*_NUMBERS, "fnlwgt", "income")]
 _UNKNOWN = "?"
 _INCOMES = ("<=50K", ">50K")

@@ -77,13 +77,13 @@ def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260
 
 
 def observed(view: RunView, name: str, who: str, panel: Panel) -> Figure:
-    """Draw an observed quantity over virtual time: the mean, and the band from 10 to 90 %."""
+    """Draw an observed quantity over virtual time: the mean, and the band from 10 to 90%."""
     chosen = evenly(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
     unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
     if values.shape[1] > 1:
         low, high = np.nanpercentile(values, [10, 90], axis=1)
-        _draw_band(figure, times / unit_s, low, high, f"10 to 90 % of the {who}")
+        _draw_band(figure, times / unit_s, low, high, f"10 to 90% of the {who}")
     counts = (~np.isnan(values)).sum(axis=1).tolist()
     hints = [[count, text.duration(time_s)] for count, time_s in zip(counts, times, strict=True)]
     hover = f"Mean <b>%{{y:.4~g}}</b><br>%{{customdata[0]}} {who}, %{{customdata[1]}}"

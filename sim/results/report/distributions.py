@@ -21,7 +21,7 @@ _LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logar
 
 
 def levels(view: RunView) -> list[float]:
-    """Return the accuracies with times in the report: the target, and the last multiples of 10 % reached.
+    """Return the accuracies with times in the report: the target, and the last multiples of 10% reached.
 
     Empty if evaluations measure a part of the clients, since the times of the other clients are unknown.
     """
@@ -64,7 +64,7 @@ def time_to_accuracy(view: RunView) -> Figure | None:
 
 
 def times_table(view: RunView) -> Table:
-    """Return a table of the times and bytes until the mean, half and 90 % of clients reached a level."""
+    """Return a table of the times and bytes until the mean, half and 90% of clients reached a level."""
     assert view.measure is not None
     measure, panel = view.measure
     mean = Series(panel.times, np.nanmean(panel.values, axis=1))
@@ -82,7 +82,7 @@ def times_table(view: RunView) -> Table:
                 cell(int(np.isinf(first).sum())),
             ]
         )
-    heads = [measure.name, "mean", "bytes sent", "half", "90 %", "clients that never reached it"]
+    heads = [measure.name, "mean", "bytes sent", "half", "90%", "clients that never reached it"]
     return Table(heads, rows, "levels")
 
 

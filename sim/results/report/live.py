@@ -14,7 +14,7 @@ from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_a
 from sim.results.view import RunView
 
 _BUSY = (
-    "This machine was too busy to judge the comparison: more than 5 % of the jobs or messages were late. "
+    "This machine was too busy to judge the comparison: more than 5% of the jobs or messages were late. "
     "Run it again on an idle machine."
 )
 
@@ -70,7 +70,7 @@ def against_simulation(view: RunView) -> Section | None:
     blocks: list[Block] = [
         Paragraph(
             "The live run is compared with a simulation of the same scenario. Simulations with all devices "
-            "1 % slower or faster show the sensitivity of the result to small differences in time."
+            "1% slower or faster show the sensitivity of the result to small differences in time."
         ),
         Table(["requirement", "result", "met"], requirements, "requirements"),
         *[Paragraph(caveat) for caveat in [view.get("caveat")] if caveat],
@@ -101,7 +101,7 @@ def _curves(found: Mapping[str, Any]) -> Figure:
         figure.add(line(series, name, colour, f"{name} <b>{measure.y}</b>", **more))
 
     for other in curves["others"]:
-        draw(other, "devices 1 % slower or faster", FAINT)
+        draw(other, "devices 1% slower or faster", FAINT)
     draw(curves["predicted"], "predicted", BLUE)
     draw(curves["measured"], "measured", ORANGE, dash="dash")
     for trace in figure.data[1 : len(curves["others"])]:
@@ -112,7 +112,7 @@ def _curves(found: Mapping[str, Any]) -> Figure:
 def _times(found: Mapping[str, Any]) -> list[list[str | Cell]]:
     steps = [float(np.mean(list(each.values()))) if each else None for each in found["step_time_s"]]
     rows = [("training step, mean over clients", steps)]
-    rows += [(f"message delivery, {share[1:]} %", both) for share, both in found["latency_s"].items()]
+    rows += [(f"message delivery, {share[1:]}%", both) for share, both in found["latency_s"].items()]
     return [[what, *[cell(each, text.duration) for each in both]] for what, both in rows]
 
 

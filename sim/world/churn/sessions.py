@@ -45,7 +45,7 @@ class WeibullLength(Distribution):
 
     kind: Literal["weibull"]
     scale: PositiveDuration
-    """63 % of the sessions are shorter than this."""
+    """63% of the sessions are shorter than this."""
     shape: Annotated[PositiveFloat, Within(0.1, 100)]
     """Shape; 1 is the exponential distribution."""
 

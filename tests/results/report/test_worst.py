@@ -199,7 +199,7 @@ def test_the_number_of_classes_is_the_effective_one(tmp_path: Path) -> None:
 
 
 def judged(values: list[float], **options: Any) -> float:
-    """How bad a quantity is of client 0, which is at 20 % where the others are at 60 %."""
+    """How bad a quantity is of client 0, which is at 20% where the others are at 60%."""
     worst = np.arange(len(values)) == 0
     return Reason("x", np.array(values), text.share, **options).badness(worst, ~worst, 0.4)
 

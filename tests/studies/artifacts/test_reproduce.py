@@ -182,7 +182,7 @@ def test_another_machine_leaves_some_to_chance(
 
 
 def test_intervals_are_those_of_a_new_seed() -> None:
-    """Of 1, 2, 3: mean 2, deviation 1, and t of 99 % with 2 degrees of freedom, 9.925, times sqrt(4/3)."""
+    """Of 1, 2, 3: mean 2, deviation 1, and t of 99% with 2 degrees of freedom, 9.925, times sqrt(4/3)."""
     reach = 9.9248432 * (4 / 3) ** 0.5
     for value, verdict in ((2 + reach - 1e-3, Verdict.chance), (2 + reach + 1e-3, Verdict.different)):
         assert figures._within("x", 1.0, value, [1.0, 2.0, 3.0], 0.0).verdict == verdict
