@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from actors.message import describe
@@ -23,6 +24,7 @@ from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.code_warnings import warnings_about_code, warnings_about_results
 from sim.run.collection import GarbageCollection
+from sim.run.energy import account
 from sim.run.interrupts import Interrupts
 from sim.run.local_baseline import record_ending, train_alone
 from sim.run.options import DEFAULT, RunOptions
@@ -50,7 +52,7 @@ def run_scenario(
     scenario, or one that cannot continue exactly, and Deadlock if every client waits forever. If there are
     metrics, the results are written first, and a note of the error names their directory.
     """
-    started_s = time.perf_counter()
+    started_s, started_cpu_s = time.perf_counter(), time.process_time()
     if earlier is not None and earlier.checkpoint is not None:
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
@@ -62,7 +64,9 @@ def run_scenario(
             _require_exact(earlier, run, options)
         torch.set_num_threads(run.threads)
         with _directory_of(run, options, earlier, interrupts) as directory:
-            result = _RunOfScenario(run, options, earlier, interrupts, directory, started_s).result()
+            result = _RunOfScenario(
+                run, options, earlier, interrupts, directory, started_s, started_cpu_s
+            ).result()
     return replace(result, signal=interrupts.number)
 
 
@@ -114,7 +118,10 @@ class _RunOfScenario:
         interrupts: Interrupts,
         directory: RunDirectory,
         started_s: float,
+        started_cpu_s: float,
     ) -> None:
+        self.started_cpu_s = started_cpu_s
+        self.energy: pa.Table | None = None
         self.run, self.options, self.earlier = run, options, earlier
         self.interrupts, self.directory = interrupts, directory
         self.simulation: Simulation = run.simulation
@@ -181,10 +188,18 @@ class _RunOfScenario:
         if self.earlier is not None and self.earlier.fork is not None:
             summary["fork"] = self.earlier.fork
         summary["warnings"] = [*warnings, *warnings_about_results(simulation), *simulation.hooks.removed]
+        self._add_energy(summary)
         if error is not None:
             summary["ended_by"] = self._why(error)
         summary["finished"] = not interrupted and error is None and why_failed(summary) is None
         return summary, error
+
+    def _add_energy(self, summary: dict[str, Any]) -> None:
+        if (meter := self.run.meter) is not None:
+            rows = meter.rows(self.simulation)
+            self.energy = account.table(rows)
+            of_simulation = {"simulation_cpu_seconds": time.process_time() - self.started_cpu_s}
+            summary["energy"] = account.summary(meter.constants, rows) | of_simulation
 
     def _leaves_results(self, error: BaseException) -> bool:
         """Return True if a run that this error has ended leaves results."""
@@ -197,7 +212,15 @@ class _RunOfScenario:
         replaces = self.replaces and (summary["finished"] or not _is_finished(self.directory))
         self.simulation.engine.read_log.flush()
         scenario, report = self.run.scenario, self.options.report
-        return save(self.directory, scenario, self.simulation, summary, overwrite=replaces, report=report)
+        return save(
+            self.directory,
+            scenario,
+            self.simulation,
+            summary,
+            energy=self.energy,
+            overwrite=replaces,
+            report=report,
+        )
 
     def _why(self, error: BaseException) -> str:
         """Describe the error that ended a run early."""

@@ -27,6 +27,8 @@ from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
+from sim.run.energy.constants import energy_constants
+from sim.run.energy.meter import EnergyMeter
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
@@ -55,6 +57,8 @@ class PreparedRun:
 
     scenario: Scenario
     simulation: Simulation
+    meter: EnergyMeter | None = None
+    """Meter of the energy, if the scenario states constants for it."""
     notices: tuple[str, ...] = ()
     """Further lines for the user, in addition to those from reading the scenario."""
 
@@ -100,7 +104,7 @@ def prepare(
         on = choose_device(device) if devices is None else first_device(devices, device)
         builder = _Builder(scenario, folder, on, classes, workers)
         new = tuple([line for line in builder.scenario.notices if line not in scenario.notices])
-        return PreparedRun(builder.scenario, builder.simulation(), new)
+        return PreparedRun(builder.scenario, builder.simulation(), builder.meter, new)
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
@@ -195,9 +199,14 @@ class _Builder:
             self.engine = make_engine(scenario, learning, workers, classes.engine)
             self.initial = self._initial_parameters()
         self.classes = classes
+        constants = energy_constants(scenario, plan)
+        self.meter = None if constants is None else EnergyMeter(constants)
 
     def simulation(self) -> Simulation:
-        return assemble(self._parts())
+        simulation = assemble(self._parts())
+        if self.meter is not None and self.classes is SIMULATED:
+            simulation.add_hook(self.meter)
+        return simulation
 
     def _parts(self) -> SimulationParts:
         scenario, plan = self.scenario, self.plan

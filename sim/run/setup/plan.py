@@ -73,7 +73,8 @@ class LearningPlan:
 class ClientPlan:
     """Plan of a client: work, number of samples, device, and settings of the protocol.
 
-    steps: the training steps that its budget allows; infinite without a budget of steps or samples.
+    steps: the training steps that its budget allows; infinite without a budget of steps or samples. watts:
+    power of the device, busy and idle, and region: its region; None if unknown.
     """
 
     work: Workload
@@ -83,6 +84,8 @@ class ClientPlan:
     up_at_start: bool
     steps: float
     settings: ProtocolSettings
+    watts: tuple[float, float] | None
+    region: str | None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -147,7 +150,8 @@ def planned(
         slowness, cost = devices.slowness(index), devices.cost_model(index)
         steps = steps_allowed(scenario, names[index], work, samples)
         settings = learning.trainings[index].settings
-        clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings))
+        watts, region = devices.power(index), devices.region(index)
+        clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings, watts, region))
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks)
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError, Settings, at_least_one, default
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.members import Groups, Members, is_one_client
+from sim.scenario.sections.energy import EnergyOfBytes
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each, schedule_of
 from sim.world.latency.kinds import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
@@ -107,6 +108,9 @@ class Network(Settings):
     finite: bool = False
     """True if receivers drop messages with a value that is not finite, and count them as "not finite"; this
     computes pending values. On real sockets receivers always do this."""
+    energy_per_byte: EnergyOfBytes | None = None
+    """Energy for each byte that a client or server sends, and for each byte that one receives: a quantity for
+    both, or a table. Without this key, the energy of messages is unknown."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
     """Classes of connections that differ."""
     partition: tuple[NetworkPartition, ...] = ()

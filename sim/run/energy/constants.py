@@ -1,0 +1,125 @@
+"""Constants of energy of each client and server, as a scenario states them; None for unknown ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sim.errors import UserError
+from sim.run.setup.plan import RunPlan
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.energy import BytesEnergy, Rate, RateTable
+from sim.scenario.sections.server import ServerSection
+
+Hours = tuple[float, ...]
+"""Values of each hour of the run; after the last one, they repeat."""
+PER_BYTE = "network.energy_per_byte"
+
+
+@dataclass(frozen=True)
+class ActorConstants:
+    """Constants of a client or a server; None if unknown.
+
+    busy_w, idle_w: power in watts. sent_j, received_j: joules per byte. price, carbon: money, and grams of
+    CO2, per kilowatt-hour, with the overhead of a data center.
+    """
+
+    busy_w: float | None
+    idle_w: float | None
+    sent_j: float | None
+    received_j: float | None
+    price: Hours | None
+    carbon: Hours | None
+
+
+@dataclass(frozen=True)
+class EnergyConstants:
+    """Constants of all clients and servers. unknown: keys that are not set and without which results are."""
+
+    actors: Mapping[str, ActorConstants]
+    servers: tuple[str, ...]
+    currency: str
+    unknown: tuple[str, ...]
+
+    @property
+    def is_hourly(self) -> bool:
+        """True if any price or carbon intensity changes over time."""
+        rates = [rate for each in self.actors.values() for rate in (each.price, each.carbon)]
+        return any(rate is not None and len(rate) > 1 for rate in rates)
+
+    @property
+    def is_power_known(self) -> bool:
+        """True if the power of every client and server is known."""
+        return all(each.busy_w is not None for each in self.actors.values())
+
+
+def energy_constants(scenario: Scenario, plan: RunPlan) -> EnergyConstants | None:
+    """Return the constants of a scenario; None if it states none. Raises UserError."""
+    devices, server, energy = scenario.devices, scenario.server or ServerSection(), scenario.energy
+    sections = (devices, *devices.classes, *devices.override)
+    stated = (scenario.network.energy_per_byte, server.power, server.energy_per_byte, energy)
+    if not any(each is not None for each in (*stated, *[each.power for each in sections])):
+        return None
+    servers = tuple([each.name for each in plan.learning.servers])
+    rates = _Rates(scenario)
+    actors = {}
+    for name, client in zip(plan.learning.names, plan.clients, strict=True):
+        busy_w, idle_w = client.watts or (None, None)
+        actors[name] = ActorConstants(
+            busy_w,
+            idle_w,
+            *_per_byte(scenario.network.energy_per_byte),
+            rates.of("price", client.region, "devices.region"),
+            rates.of("carbon", client.region, "devices.region"),
+        )
+    for name in servers:
+        actors[name] = ActorConstants(
+            *((None, None) if server.power is None else server.power.watts(scenario.run.seed, name)),
+            *_per_byte(server.energy_per_byte or scenario.network.energy_per_byte),
+            rates.of("price", server.region, "server.region", server.pue),
+            rates.of("carbon", server.region, "server.region", server.pue),
+        )
+    unknown = dict.fromkeys([*_unknown(actors, servers), *rates.unknown])
+    if servers and server.pue is None:
+        unknown["server.pue"] = None
+    return EnergyConstants(actors, servers, energy.currency if energy else "", tuple(unknown))
+
+
+def _per_byte(stated: BytesEnergy | None) -> tuple[float | None, float | None]:
+    return (None, None) if stated is None else (stated.sent, stated.received)
+
+
+def _unknown(actors: Mapping[str, ActorConstants], servers: tuple[str, ...]) -> Iterator[str]:
+    """Return the keys of power and of energy per byte that some client or server lacks."""
+    for name, each in actors.items():
+        if each.busy_w is None:
+            yield "server.power" if name in servers else "devices.power"
+        if each.sent_j is None:
+            yield PER_BYTE
+
+
+class _Rates:
+    """Prices and carbon intensities by region. unknown: keys that are needed and not set."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._section = scenario.energy
+        self.unknown: dict[str, None] = {}
+
+    def of(self, key: str, region: str | None, region_key: str, pue: float | None = 1.0) -> Hours | None:
+        """Return the values by hour at a region, times the overhead; None if unknown. Raises UserError."""
+        rate: Rate | None = None if self._section is None else getattr(self._section, key)
+        if rate is None:
+            self.unknown[f"energy.{key}"] = None
+            return None
+        found: Hours
+        if not isinstance(rate, RateTable):
+            found = (rate,)
+        elif region is None:
+            self.unknown[region_key] = None
+            return None
+        elif region in rate.by_region:
+            found = rate.by_region[region]
+        else:
+            known = ", ".join(rate.by_region)
+            raise UserError(f"{region_key} = {region!r}: energy.{key} has no such region, only {known}")
+        return None if pue is None else tuple([pue * each for each in found])
