@@ -1,12 +1,14 @@
 """Energy, cost and CO2: by hand for small runs, unknown where a constant is, equal after a resume."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from sim.errors import UserError
 from sim.results.store.run_directory import load_checked
 from tests.simulation.worlds import QUADRATIC, run
 
@@ -111,3 +113,59 @@ def test_what_needs_an_unknown_constant_is_unknown(
     found = energy(tmp_path, "protocol.name=fedavg", "protocol.local_steps=4", *overrides)
     assert found["unknown"] == [left_out]
     assert (found["joules"] is not None, found["cost"] is not None) == (joules, cost)
+
+
+BUDGET = (POWER, "network.energy_per_byte=0 J/B", "run.budget.energy=40 J", "run.duration=60 s")
+
+
+def summary(folder: Path, *overrides: str) -> dict[str, Any]:
+    directory = run(folder, QUADRATIC, *overrides).directory
+    assert directory is not None
+    found: dict[str, Any] = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_budget_ends_the_run_when_the_last_client_has_used_it(tmp_path: Path) -> None:
+    """40 J at 8 W last 5 s; the straggler needs 3 W only, and has no step that ends at this time."""
+    slow = 'devices.override=[{clients=[3], slowdown=7, power={busy="3 W", idle="0 W"}}]'
+    found = summary(tmp_path, *BUDGET, slow)
+    assert found["virtual_seconds"] == exact(40 / 3)
+    assert found["budget"]["energy"] == 40 and found["budget"]["finished"] == 6
+    assert found["budget"]["spent_seconds"] == [exact(5.0)] * 3 + [exact(40 / 3)] + [exact(5.0)] * 2
+    assert found["energy"]["clients"]["joules"][3] == exact(40.0)
+    assert found["energy"]["clients"]["joules"][0] == exact(40.0 + 2 * (40 / 3 - 5)), "then it idles"
+    assert found["work"]["steps"]["clients"][0] == 40, "5 s of 125 ms"
+
+
+def test_a_budget_counts_idle_times_absences_and_bytes(tmp_path: Path) -> None:
+    """Client 0 is down from 2 to 4 s. FedAvg's clients compute for half of each round of 1 s."""
+    rounds = ("protocol.name=fedavg", "protocol.local_steps=4", "network.latency=250 ms")
+    churn = 'churn=[{at="2 s", event="crash", clients=[0]}, {at="4 s", event="rejoin", clients=[0]}]'
+    found = summary(tmp_path, *BUDGET, *rounds)
+    assert found["budget"]["spent_seconds"] == [exact(8.0)] * 6, "5 J in each second"
+    assert found["virtual_seconds"] == exact(8.0)
+    found = summary(tmp_path, *BUDGET, *rounds, churn)
+    assert found["virtual_seconds"] == found["budget"]["spent_seconds"][0] > 9
+    assert found["energy"]["clients"]["joules"][0] == exact(40.0)
+    found = summary(tmp_path, *BUDGET, *rounds, "network.energy_per_byte=10 mJ/B")
+    rows = table(tmp_path).filter(actor="client-5")
+    assert found["virtual_seconds"] < 8 and max(found["budget"]["spent_seconds"]) == found["virtual_seconds"]
+    assert rows["joules"].sum() >= 40
+
+
+@pytest.mark.parametrize(
+    ("left_out", "problem"),
+    [
+        ("devices.power", "the power of some clients is unknown; set devices.power"),
+        ("network.energy_per_byte", "also set network.energy_per_byte"),
+        ("run.duration", "a power of 0 W may never use this budget; also set run.duration"),
+    ],
+)
+def test_a_budget_needs_its_constants(tmp_path: Path, left_out: str, problem: str) -> None:
+    never = 'devices.override=[{clients=[3], power={busy="3 W", idle="0 W"}}]'
+    overrides = [each for each in (*BUDGET, never) if not each.startswith(left_out)]
+    text = QUADRATIC.replace('duration = "10 s"\n', "") if left_out == "run.duration" else QUADRATIC
+    if left_out == "devices.power":
+        overrides.remove(never)
+    with pytest.raises(UserError, match=re.escape(problem)):
+        run(tmp_path, text, *overrides)

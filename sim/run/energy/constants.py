@@ -56,9 +56,10 @@ class EnergyConstants:
 def energy_constants(scenario: Scenario, plan: RunPlan) -> EnergyConstants | None:
     """Return the constants of a scenario; None if it states none. Raises UserError."""
     devices, server, energy = scenario.devices, scenario.server or ServerSection(), scenario.energy
-    sections = (devices, *devices.classes, *devices.override)
+    powers = [devices.power, *[each.power for each in devices.classes]]
+    powers += [each.power for each in devices.override]
     stated = (scenario.network.energy_per_byte, server.power, server.energy_per_byte, energy)
-    if not any(each is not None for each in (*stated, *[each.power for each in sections])):
+    if all(each is None for each in (*stated, *powers)):
         return None
     servers = tuple([each.name for each in plan.learning.servers])
     rates = _Rates(scenario)
@@ -73,8 +74,11 @@ def energy_constants(scenario: Scenario, plan: RunPlan) -> EnergyConstants | Non
             rates.of("carbon", client.region, "devices.region"),
         )
     for name in servers:
+        watts = None if server.power is None else server.power.watts(scenario.run.seed, name)
+        busy_w, idle_w = watts or (None, None)
         actors[name] = ActorConstants(
-            *((None, None) if server.power is None else server.power.watts(scenario.run.seed, name)),
+            busy_w,
+            idle_w,
             *_per_byte(server.energy_per_byte or scenario.network.energy_per_byte),
             rates.of("price", server.region, "server.region", server.pue),
             rates.of("carbon", server.region, "server.region", server.pue),

@@ -27,6 +27,7 @@ from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
+from sim.run.energy.budgets import EnergyBudgets, MeteredDevice, require_known
 from sim.run.energy.constants import energy_constants
 from sim.run.energy.meter import EnergyMeter
 from sim.run.save.provenance import made_by
@@ -201,11 +202,20 @@ class _Builder:
         self.classes = classes
         constants = energy_constants(scenario, plan)
         self.meter = None if constants is None else EnergyMeter(constants)
+        self.budget_j = scenario.run.budget and scenario.run.budget.energy
+        if self.budget_j is not None:
+            require_known(scenario, constants)
 
     def simulation(self) -> Simulation:
-        simulation = assemble(self._parts())
-        if self.meter is not None and self.classes is SIMULATED:
-            simulation.add_hook(self.meter)
+        if self.meter is None or self.classes is not SIMULATED:  # live runs have neither hooks nor budgets
+            return assemble(self._parts())
+        parts = self._parts()
+        if self.budget_j is not None:
+            parts = replace(parts, classes=replace(parts.classes, device=MeteredDevice))
+        simulation = assemble(parts)
+        simulation.add_hook(self.meter)
+        if self.budget_j is not None:
+            simulation.add_hook(EnergyBudgets(self.meter, self.budget_j))
         return simulation
 
     def _parts(self) -> SimulationParts:
