@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from actors.message import describe
@@ -24,7 +23,6 @@ from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.code_warnings import warnings_about_code, warnings_about_results
 from sim.run.collection import GarbageCollection
-from sim.run.energy import account
 from sim.run.interrupts import Interrupts
 from sim.run.local_baseline import record_ending, train_alone
 from sim.run.options import DEFAULT, RunOptions
@@ -121,7 +119,6 @@ class _RunOfScenario:
         started_cpu_s: float,
     ) -> None:
         self.started_cpu_s = started_cpu_s
-        self.energy: pa.Table | None = None
         self.run, self.options, self.earlier = run, options, earlier
         self.interrupts, self.directory = interrupts, directory
         self.simulation: Simulation = run.simulation
@@ -196,10 +193,8 @@ class _RunOfScenario:
 
     def _add_energy(self, summary: dict[str, Any]) -> None:
         if (meter := self.run.meter) is not None:
-            rows = meter.rows(self.simulation)
-            self.energy = account.table(rows)
-            of_simulation = {"simulation_cpu_seconds": time.process_time() - self.started_cpu_s}
-            summary["energy"] = account.summary(meter.constants, rows) | of_simulation
+            cpu_s = time.process_time() - self.started_cpu_s
+            summary["energy"] = meter.summary(self.simulation, cpu_s)
 
     def _leaves_results(self, error: BaseException) -> bool:
         """Return True if a run that this error has ended leaves results."""
@@ -212,12 +207,13 @@ class _RunOfScenario:
         replaces = self.replaces and (summary["finished"] or not _is_finished(self.directory))
         self.simulation.engine.read_log.flush()
         scenario, report = self.run.scenario, self.options.report
+        meter = self.run.meter
         return save(
             self.directory,
             scenario,
             self.simulation,
             summary,
-            energy=self.energy,
+            energy=None if meter is None else meter.table(self.simulation),
             overwrite=replaces,
             report=report,
         )

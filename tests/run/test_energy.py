@@ -2,11 +2,14 @@
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sim.errors import UserError
 from sim.results.store.run_directory import load_checked
@@ -169,3 +172,98 @@ def test_a_budget_needs_its_constants(tmp_path: Path, left_out: str, problem: st
         overrides.remove(never)
     with pytest.raises(UserError, match=re.escape(problem)):
         run(tmp_path, text, *overrides)
+
+
+RATES = """region,hour,per_kwh
+north,0,0.1
+north,1,0.4
+south,0,0.2
+"""
+
+
+def test_prices_by_region_and_hour(tmp_path: Path) -> None:
+    """Each client trains for 2.5 h; client 3 lives in the south, whose price is constant."""
+    (tmp_path / "prices.csv").write_text(RATES)
+    overrides = ("run.duration=2.5 h", "run.evaluate_every=1 h", "devices.step_time=100 s", POWER)
+    where = ("devices.region=north", 'devices.override=[{clients=[3], region="south"}]')
+    found = energy(tmp_path, *overrides, *where, 'energy.price={file="prices.csv"}')
+    north = 8 * 1e-3 * (0.1 + 0.4 + 0.5 * 0.1)
+    assert found["clients"]["cost"] == [exact(north)] * 3 + [exact(8e-3 * 2.5 * 0.2)] + [exact(north)] * 2
+    assert found["unknown"] == ["energy.carbon"]
+    found = energy(tmp_path, *overrides, where[1], 'energy.price={file="prices.csv"}')
+    assert found["clients"]["cost"][3] is not None and found["clients"]["cost"][0] is None
+    assert found["unknown"] == ["devices.region", "energy.carbon"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("region,hour,per_kwh\nnorth,1,0.1\n", "has no row of hour 0 for region north"),
+        ("region,hour,per_kwh\nnorth,0,0.1\nnorth,0,0.2\n", "hour = 0: must be a whole number, once"),
+        ("region,hour,per_kwh\nwest,0,0.1\n", "has no such region, only west"),
+        ("region,hour,price\nnorth,0,0.1\n", "per_kwh"),
+    ],
+)
+def test_a_wrong_table_of_prices_is_refused(tmp_path: Path, rows: str, problem: str) -> None:
+    (tmp_path / "prices.csv").write_text(rows)
+    with pytest.raises(UserError, match=re.escape(problem)):
+        run(tmp_path, QUADRATIC, POWER, "devices.region=north", 'energy.price={file="prices.csv"}')
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["gossip", "dpsgd", "fedavg", "local"]),
+    st.integers(0, 99),
+    st.sampled_from(["0 s", "30 ms", "400 ms"]),
+    st.lists(st.tuples(st.integers(1, 7), st.integers(0, 5)), max_size=3, unique_by=lambda each: each[1]),
+    st.booleans(),
+)
+def test_energy_is_that_of_the_raw_tables(
+    tmp_path: Path, method: str, seed: int, latency: str, crashes: list[tuple[int, int]], is_datagram: bool
+) -> None:
+    """An own function over intervals and events agrees, to 1e-9, and so do prices of two hours at once."""
+    churn = ", ".join(f'{{at="{at} s", event="crash", clients=[{client}]}}' for at, client in crashes)
+    power = 'devices.power={busy={kind="uniform", low="3 W", high="9 W"}, idle="1 W"}'
+    links = ('network.link="datagram"', "network.loss=0.1", "network.duplicate=0.2") if is_datagram else ()
+    overrides = (f"run.seed={seed}", f"protocol.name={method}", f"network.latency={latency}", *links)
+    server = ('server.power={busy="9 W", idle="5 W"}',) if method == "fedavg" else ()
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    result = run(folder, QUADRATIC, *overrides, f"churn=[{churn}]", power, PER_BYTE, *server)
+    assert result.directory is not None
+    directory = load_checked(result.directory)
+    rows = directory.scan("energy").collect()
+    busy_w = dict(
+        zip(
+            result.summary["client_names"],
+            [
+                (row["joules"] / row["seconds"]) if row["seconds"] else 0.0
+                for row in rows.filter(part="busy").iter_rows(named=True)
+            ],
+            strict=False,
+        )
+    )
+    assert all(3 <= watts <= 9 for watts in busy_w.values() if watts)
+    total = from_tables(
+        directory.scan("intervals").collect(),
+        directory.scan("events").collect(),
+        result.summary["client_names"],
+        result.summary["virtual_seconds"],
+        busy_w,
+    )
+    total += 5 * result.summary["virtual_seconds"] * (method == "fedavg")
+    assert result.summary["energy"]["joules"] == exact(total)
+    joules = directory.scan("metrics").filter(actor="all", name="joules").collect()["value"]
+    assert joules[-1] == exact(total) and joules.is_sorted()
+
+
+def from_tables(
+    intervals: pl.DataFrame, events: pl.DataFrame, clients: list[str], end_s: float, busy_w: dict[str, float]
+) -> float:
+    total = 0.0
+    for name in clients:
+        own = intervals.filter(actor=name).with_columns(s=pl.col("end") - pl.col("start"))
+        busy_s, down_s = (own.filter(state=state)["s"].sum() for state in ("busy", "down"))
+        total += busy_w[name] * busy_s + 1.0 * (end_s - down_s - busy_s)
+    sent = events.filter(pl.col("event") == "sent", ~pl.col("detail").eq_missing("duplicate"))
+    delivered = events.filter(pl.col("event") == "delivered")
+    return float(total + 3e-3 * sent["bytes"].sum() + 1e-3 * delivered["bytes"].sum())

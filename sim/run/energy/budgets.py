@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from actors.message import Envelope
@@ -70,8 +71,8 @@ class EnergyBudgets(RunHook):
                 self._last_arrivals_s |= dict.fromkeys(event.clients, event.time_s)
         for client in simulation.clients:
             assert isinstance(client.compute, BudgetedCompute) and isinstance(client.device, MeteredDevice)
-            client.compute.energy_share = lambda client=client: self._share(client)
-            client.device.changed = lambda client=client: self._look_ahead(client)
+            client.compute.energy_share = partial(self._share, client)
+            client.device.changed = partial(self._look_ahead, client)
             self._look_ahead(client)
 
     def message(

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from actors.message import Envelope
 from sim.core.lives import ClientLife, Life
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.results.metrics import ALL
+from sim.run.energy import account
 from sim.run.energy.account import HOUR_S, Floats, Row, Usage, rows_of, seconds_by_hour
 from sim.run.energy.constants import EnergyConstants
 
@@ -80,6 +82,15 @@ class EnergyMeter(RunHook):
     def rows(self, simulation: Simulation) -> list[Row]:
         """Return the energy so far, by client or server and part."""
         return rows_of(self.constants, dict(self._usages(simulation)))
+
+    def table(self, simulation: Simulation) -> pa.Table:
+        """Return the contents of energy.parquet."""
+        return account.table(self.rows(simulation))
+
+    def summary(self, simulation: Simulation, cpu_s: float | None = None) -> dict[str, Any]:
+        """Return the entry of summary.json. cpu_s: CPU seconds of the simulation; None if unknown."""
+        found = account.summary(self.constants, self.rows(simulation))
+        return found | {"simulation_cpu_seconds": cpu_s}
 
     def _usages(self, simulation: Simulation) -> Iterator[tuple[str, Usage]]:
         end_s = simulation.loop.time()

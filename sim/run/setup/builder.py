@@ -202,7 +202,7 @@ class _Builder:
         self.classes = classes
         constants = energy_constants(scenario, plan)
         self.meter = None if constants is None else EnergyMeter(constants)
-        self.budget_j = scenario.run.budget and scenario.run.budget.energy
+        self.budget_j = None if scenario.run.budget is None else scenario.run.budget.energy
         if self.budget_j is not None:
             require_known(scenario, constants)
 
