@@ -221,7 +221,7 @@ def test_a_wrong_table_of_prices_is_refused(tmp_path: Path, rows: str, problem: 
 def test_energy_is_that_of_the_raw_tables(
     tmp_path: Path, method: str, seed: int, latency: str, crashes: list[tuple[int, int]], is_datagram: bool
 ) -> None:
-    """An own function over intervals and events agrees, to 1e-9, and so do prices of two hours at once."""
+    """An own function over intervals and events agrees, to 1e-9."""
     churn = ", ".join(f'{{at="{at} s", event="crash", clients=[{client}]}}' for at, client in crashes)
     power = 'devices.power={busy={kind="uniform", low="3 W", high="9 W"}, idle="1 W"}'
     links = ('network.link="datagram"', "network.loss=0.1", "network.duplicate=0.2") if is_datagram else ()
