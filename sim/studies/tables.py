@@ -12,6 +12,7 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
 from sim.studies.comparison import Comparison
+from sim.studies.energy import amounts_of, cells_of, heads_of, note_of, states_energy
 from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
@@ -92,7 +93,7 @@ def difference(line: Line) -> str:
 def cost(number: float, kind: str) -> str:
     if math.isnan(number):
         return text.NOTHING
-    shown = {"seconds": text.duration, "bytes": text.size}.get(kind)
+    shown = {"seconds": text.duration, "bytes": text.size, "joules": text.energy}.get(kind)
     return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
 
 
@@ -211,6 +212,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for run in group.runs:
             metrics = {metric: run.number(metric) for metric in comparison.metrics}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
+            work |= amounts_of(run) if states_energy(comparison.study.runs) else {}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
             warned = {"warnings": "; ".join(cautions(run.view.summary)) or None}
             rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed | warned)
@@ -311,7 +313,10 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         takes = ["reached by", *comparison.kinds, "median seconds"]
         tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
-    return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
+    tables.append(table(title, ["training steps", "samples", "bytes sent", "time up"], spent))
+    if states_energy(runs := comparison.study.runs):
+        tables.append(table("Energy of a run", heads_of(runs), cells_of, note_of(runs)))
+    return tables
 
 
 def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:
