@@ -11,6 +11,8 @@ from sim.studies.study import ENERGY, StudiedRun
 AMOUNTS = {"joules": text.energy, "cost": text.number, "co2_grams": text.mass}
 """Amounts of a run, and how they are shown."""
 
+NAMES = {"joules": "energy", "cost": "cost of energy", "co2_grams": "CO2"}
+
 
 def states_energy(runs: Iterable[StudiedRun]) -> bool:
     """Return True if a run states constants of energy."""

@@ -12,12 +12,13 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
 from sim.studies.comparison import Comparison
-from sim.studies.energy import amounts_of, cells_of, heads_of, note_of, states_energy
+from sim.studies.energy import NAMES, amounts_of, cells_of, heads_of, note_of, states_energy
 from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
 from sim.studies.study import (
     CATCH_UP,
+    ENERGY,
     HURT,
     IMPROVEMENT,
     RECOVERY,
@@ -37,6 +38,7 @@ _NAMES = {
     "population.deepest_dip": "deepest dip",
     IMPROVEMENT: "better than baseline",
     HURT: "worse than alone",
+    **{f"{ENERGY}.{amount}": name for amount, name in NAMES.items()},
 }
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 _NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
@@ -51,7 +53,8 @@ def name_of(metric: str) -> str:
 
 
 def unit_of(metric: str) -> str:
-    return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else ""
+    units = {f"{ENERGY}.joules": "J", f"{ENERGY}.co2_grams": "g"}
+    return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else units.get(metric, "")
 
 
 def titled(metric: str) -> str:
@@ -313,10 +316,9 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         takes = ["reached by", *comparison.kinds, "median seconds"]
         tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
-    tables.append(table(title, ["training steps", "samples", "bytes sent", "time up"], spent))
     if states_energy(runs := comparison.study.runs):
         tables.append(table("Energy of a run", heads_of(runs), cells_of, note_of(runs)))
-    return tables
+    return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
 def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:

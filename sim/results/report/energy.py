@@ -23,7 +23,7 @@ def energy(view: RunView) -> Section | None:
     lead = f"All clients and servers: {outcome.energy(view.summary)}. "
     lead += (
         "Energy is computed from the times of devices and the bytes of messages, with the constants of the "
-        "scenario. A dash marks what is unknown because a constant is not set. "
+        "scenario. A dash marks an amount that depends on a constant that is not set. "
     )
     if found["simulation_cpu_seconds"] is not None:
         took = text.duration(found["simulation_cpu_seconds"])

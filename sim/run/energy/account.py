@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Usage:
-    """What a client or a server did, in each period [H]; without prices by the hour there is one period.
+    """Use of a device and of the network in each period [H]: hours, or the whole run if no rate changes.
 
     busy_s, up_s: seconds. bytes: sent or delivered bytes, by "sent" or "received" and the message's type.
     """
