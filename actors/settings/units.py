@@ -124,12 +124,12 @@ SIZE = Quantity(
 )
 POWER = Quantity("power", {"mW": Fraction(1, 1000), **_powers("W")}, "5 W")
 ENERGY = Quantity(
-    "energy",
+    "quantity of energy",
     {"mJ": Fraction(1, 1000), **_powers("J"), "Wh": Fraction(3600), "kWh": Fraction(3_600_000)},
     "500 J",
 )
 ENERGY_PER_BYTE = Quantity(
-    "energy per byte",
+    "quantity of energy per byte",
     {
         "nJ/B": Fraction(1, 10**9),
         "uJ/B": Fraction(1, 10**6),

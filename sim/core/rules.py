@@ -29,9 +29,9 @@ class ClientBudget(Settings):
     bytes: Size | None = None
     """Bytes that the client sends. A training job that has started is finished."""
     energy: Energy | None = None
-    """Energy of the client's device and messages, by `devices.power` and `network.energy_per_byte`. A training
-    job that has started is finished, but the run ends at the moment at which the last client has used its
-    budget."""
+    """Energy of the client's device and messages, by `devices.power` and `network.energy_per_byte`. A
+    training job that has started is finished, but the run ends at the moment at which the last client has
+    used its budget."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "ClientBudget":

@@ -8,15 +8,11 @@ from functools import partial
 from typing import Any
 
 from actors.message import Envelope
-from actors.settings.units import ENERGY
 from sim.core.budget import BudgetedCompute
 from sim.core.lives import ClientLife
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
-from sim.errors import UserError
-from sim.run.energy.constants import EnergyConstants
 from sim.run.energy.meter import EnergyMeter
-from sim.scenario.scenario import Scenario
 from sim.world.devices.device import BUSY, DOWN, Device, Job
 from sim.world.timeline import State
 
@@ -122,20 +118,3 @@ class EnergyBudgets(RunHook):
         if client.name in self._spent:
             return False
         return client.up or self._last_arrivals_s.get(client.index, -1.0) > now_s
-
-
-def require_known(scenario: Scenario, constants: EnergyConstants | None) -> None:
-    """Raise UserError if a budget of energy needs a constant that the scenario does not state."""
-    budget = scenario.run.budget
-    assert budget is not None and budget.energy is not None
-    about = f'run.budget.energy = "{ENERGY.format(budget.energy)}"'
-    clients = {} if constants is None else constants.actors
-    of_clients = [each for name, each in clients.items() if constants and name not in constants.servers]
-    if not of_clients or any(each.busy_w is None for each in of_clients):
-        raise UserError(f"{about}: the power of some clients is unknown; set devices.power")
-    if any(each.sent_j is None for each in of_clients):
-        zero = 'network.energy_per_byte = "0 J/B"'
-        raise UserError(f"{about}: also set network.energy_per_byte ({zero} leaves out messages)")
-    has_other_end = scenario.run.duration is not None or scenario.run.iterations is not None
-    if not has_other_end and not all(each.busy_w and each.idle_w for each in of_clients):
-        raise UserError(f"{about}: a power of 0 W may never use this budget; also set run.duration")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from actors.settings.units import ENERGY
 from sim.errors import UserError
-from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.energy import BytesEnergy, Rate, RateTable
 from sim.scenario.sections.server import ServerSection
+
+if TYPE_CHECKING:
+    from sim.run.setup.plan import ClientPlan
 
 Hours = tuple[float, ...]
 """Values of each hour of the run; after the last one, they repeat."""
@@ -53,18 +57,27 @@ class EnergyConstants:
         return all(each.busy_w is not None for each in self.actors.values())
 
 
-def energy_constants(scenario: Scenario, plan: RunPlan) -> EnergyConstants | None:
+def energy_constants(
+    scenario: Scenario, clients: Mapping[str, ClientPlan], servers: tuple[str, ...]
+) -> EnergyConstants | None:
     """Return the constants of a scenario; None if it states none. Raises UserError."""
+    found = _stated(scenario, clients, servers)
+    _require_for_budget(scenario, found)
+    return found
+
+
+def _stated(
+    scenario: Scenario, clients: Mapping[str, ClientPlan], servers: tuple[str, ...]
+) -> EnergyConstants | None:
     devices, server, energy = scenario.devices, scenario.server or ServerSection(), scenario.energy
     powers = [devices.power, *[each.power for each in devices.classes]]
     powers += [each.power for each in devices.override]
     stated = (scenario.network.energy_per_byte, server.power, server.energy_per_byte, energy)
     if all(each is None for each in (*stated, *powers)):
         return None
-    servers = tuple([each.name for each in plan.learning.servers])
     rates = _Rates(scenario)
     actors = {}
-    for name, client in zip(plan.learning.names, plan.clients, strict=True):
+    for name, client in clients.items():
         busy_w, idle_w = client.watts or (None, None)
         actors[name] = ActorConstants(
             busy_w,
@@ -118,12 +131,30 @@ class _Rates:
         found: Hours
         if not isinstance(rate, RateTable):
             found = (rate,)
+        elif region in (by_region := rate.by_region):  # also reads the file if the region is unknown
+            found = by_region[region]
         elif region is None:
             self.unknown[region_key] = None
             return None
-        elif region in rate.by_region:
-            found = rate.by_region[region]
         else:
-            known = ", ".join(rate.by_region)
+            known = ", ".join(by_region)
             raise UserError(f"{region_key} = {region!r}: energy.{key} has no such region, only {known}")
         return None if pue is None else tuple([pue * each for each in found])
+
+
+def _require_for_budget(scenario: Scenario, constants: EnergyConstants | None) -> None:
+    """Raise UserError if a budget of energy needs a constant that the scenario does not state."""
+    budget = scenario.run.budget
+    if budget is None or budget.energy is None:
+        return
+    about = f'run.budget.energy = "{ENERGY.format(budget.energy)}"'
+    clients = {} if constants is None else constants.actors
+    of_clients = [each for name, each in clients.items() if constants and name not in constants.servers]
+    if not of_clients or any(each.busy_w is None for each in of_clients):
+        raise UserError(f"{about}: the power of some clients is unknown; set devices.power")
+    if any(each.sent_j is None for each in of_clients):
+        zero = 'network.energy_per_byte = "0 J/B"'
+        raise UserError(f"{about}: also set network.energy_per_byte ({zero} leaves out messages)")
+    has_other_end = scenario.run.duration is not None or scenario.run.iterations is not None
+    if not has_other_end and not all(each.busy_w and each.idle_w for each in of_clients):
+        raise UserError(f"{about}: a power of 0 W may never use this budget; also set run.duration")

@@ -27,8 +27,7 @@ from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
-from sim.run.energy.budgets import EnergyBudgets, MeteredDevice, require_known
-from sim.run.energy.constants import energy_constants
+from sim.run.energy.budgets import EnergyBudgets, MeteredDevice
 from sim.run.energy.meter import EnergyMeter
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
@@ -200,11 +199,8 @@ class _Builder:
             self.engine = make_engine(scenario, learning, workers, classes.engine)
             self.initial = self._initial_parameters()
         self.classes = classes
-        constants = energy_constants(scenario, plan)
-        self.meter = None if constants is None else EnergyMeter(constants)
+        self.meter = None if plan.energy is None else EnergyMeter(plan.energy)
         self.budget_j = None if scenario.run.budget is None else scenario.run.budget.energy
-        if self.budget_j is not None:
-            require_known(scenario, constants)
 
     def simulation(self) -> Simulation:
         if self.meter is None or self.classes is not SIMULATED:  # live runs have neither hooks nor budgets

@@ -18,6 +18,7 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
 from sim.learning.data.dataset import Dataset
 from sim.learning.models.size import Sized
+from sim.run.energy.constants import EnergyConstants, energy_constants
 from sim.run.setup.links import Names, links_among
 from sim.run.setup.memory import (
     Room,
@@ -117,6 +118,8 @@ class RunPlan:
     links: Mapping[str, Links]
     network: NetworkModel
     networks: list[tuple[float, NetworkModel]]
+    energy: EnergyConstants | None = None
+    """Constants of energy; None if the scenario states none."""
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -152,7 +155,9 @@ def planned(
         settings = learning.trainings[index].settings
         watts, region = devices.power(index), devices.region(index)
         clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings, watts, region))
-    return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks)
+    servers = tuple([server.name for server in learning.servers])
+    energy = energy_constants(scenario, dict(zip(names, clients, strict=True)), servers)
+    return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks, energy)
 
 
 def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) -> LearningPlan:
