@@ -185,9 +185,9 @@ class _RunOfScenario:
         if self.earlier is not None and self.earlier.fork is not None:
             summary["fork"] = self.earlier.fork
         summary["warnings"] = [*warnings, *warnings_about_results(simulation), *simulation.hooks.removed]
-        self._add_energy(summary)
         if error is not None:
             summary["ended_by"] = self._why(error)
+        self._add_energy(summary)
         summary["finished"] = not interrupted and error is None and why_failed(summary) is None
         return summary, error
 

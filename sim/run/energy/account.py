@@ -35,7 +35,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Row:
+class EnergyRow:
     """A row of energy.parquet. type: class of messages; None for times. None stands for unknown amounts."""
 
     actor: str
@@ -48,7 +48,7 @@ class Row:
     co2_grams: float | None
 
 
-def rows_of(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[Row]:
+def rows_of(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[EnergyRow]:
     """Return the energy of all clients and servers by part: two rows of times, then rows of messages."""
     rows = []
     for name, usage in usages.items():
@@ -57,10 +57,10 @@ def rows_of(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[Row
             ("busy", usage.busy_s, own.busy_w),
             ("idle", usage.up_s - usage.busy_s, own.idle_w),
         ):
-            rows.append(Row(name, part, None, math.fsum(seconds), None, *_amounts(own, seconds, watts)))
+            rows.append(EnergyRow(name, part, None, math.fsum(seconds), None, *_amounts(own, seconds, watts)))
         for (part, kind), count in usage.bytes.items():
             joules = own.sent_j if part == "sent" else own.received_j
-            rows.append(Row(name, part, kind, None, int(count.sum()), *_amounts(own, count, joules)))
+            rows.append(EnergyRow(name, part, kind, None, int(count.sum()), *_amounts(own, count, joules)))
     return rows
 
 
@@ -78,17 +78,17 @@ def _rated(joules: Floats, rate: Hours | None) -> float | None:
     return None if rate is None else math.fsum(joules * np.resize(rate, len(joules))) / J_PER_KWH
 
 
-def table(rows: Sequence[Row]) -> pa.Table:
+def table(rows: Sequence[EnergyRow]) -> pa.Table:
     """Return the rows as energy.parquet."""
     schema = SPECIAL_TABLES["energy"]
     return table_of([tuple([getattr(row, name) for name in schema.names]) for row in rows], schema)
 
 
-def summary(constants: EnergyConstants, rows: Sequence[Row]) -> dict[str, Any]:
+def summary(constants: EnergyConstants, rows: Sequence[EnergyRow]) -> dict[str, Any]:
     """Return the entry of summary.json: totals, and amounts by part, client and class of messages."""
     servers = set(constants.servers)
     kinds = dict.fromkeys([row.type for row in rows if row.type is not None])
-    by_client: dict[str, list[Row]] = {name: [] for name in constants.actors if name not in servers}
+    by_client: dict[str, list[EnergyRow]] = {name: [] for name in constants.actors if name not in servers}
     for row in rows:
         if row.actor in by_client:
             by_client[row.actor].append(row)
@@ -105,11 +105,11 @@ def summary(constants: EnergyConstants, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _where(rows: Iterable[Row], holds: Callable[..., bool]) -> list[Row]:
+def _where(rows: Iterable[EnergyRow], holds: Callable[..., bool]) -> list[EnergyRow]:
     return [row for row in rows if holds(row)]
 
 
-def _sums(rows: Sequence[Row]) -> dict[str, float | None]:
+def _sums(rows: Sequence[EnergyRow]) -> dict[str, float | None]:
     """Return the sum of each amount; None if a summand is unknown."""
     found: dict[str, float | None] = {}
     for amount in AMOUNTS:

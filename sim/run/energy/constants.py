@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from actors.settings.units import ENERGY
 from sim.errors import UserError
@@ -12,11 +11,10 @@ from sim.scenario.scenario import Scenario
 from sim.scenario.sections.energy import BytesEnergy, Rate, RateTable
 from sim.scenario.sections.server import ServerSection
 
-if TYPE_CHECKING:
-    from sim.run.setup.plan import ClientPlan
-
 Hours = tuple[float, ...]
 """Values of each hour of the run; after the last one, they repeat."""
+Clients = Mapping[str, tuple[tuple[float, float] | None, str | None]]
+"""Power in watts, busy and idle, and region of each client; None if unknown."""
 PER_BYTE = "network.energy_per_byte"
 
 
@@ -58,7 +56,7 @@ class EnergyConstants:
 
 
 def energy_constants(
-    scenario: Scenario, clients: Mapping[str, ClientPlan], servers: tuple[str, ...]
+    scenario: Scenario, clients: Clients, servers: tuple[str, ...]
 ) -> EnergyConstants | None:
     """Return the constants of a scenario; None if it states none. Raises UserError."""
     found = _stated(scenario, clients, servers)
@@ -66,9 +64,7 @@ def energy_constants(
     return found
 
 
-def _stated(
-    scenario: Scenario, clients: Mapping[str, ClientPlan], servers: tuple[str, ...]
-) -> EnergyConstants | None:
+def _stated(scenario: Scenario, clients: Clients, servers: tuple[str, ...]) -> EnergyConstants | None:
     devices, server, energy = scenario.devices, scenario.server or ServerSection(), scenario.energy
     powers = [devices.power, *[each.power for each in devices.classes]]
     powers += [each.power for each in devices.override]
@@ -77,14 +73,14 @@ def _stated(
         return None
     rates = _Rates(scenario)
     actors = {}
-    for name, client in clients.items():
-        busy_w, idle_w = client.watts or (None, None)
+    for name, (watts, region) in clients.items():
+        busy_w, idle_w = watts or (None, None)
         actors[name] = ActorConstants(
             busy_w,
             idle_w,
             *_per_byte(scenario.network.energy_per_byte),
-            rates.of("price", client.region, "devices.region"),
-            rates.of("carbon", client.region, "devices.region"),
+            rates.of("price", region, "devices.region"),
+            rates.of("carbon", region, "devices.region"),
         )
     for name in servers:
         watts = None if server.power is None else server.power.watts(scenario.run.seed, name)

@@ -17,7 +17,7 @@ from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.results.metrics import ALL
 from sim.run.energy import account
-from sim.run.energy.account import HOUR_S, Floats, Row, Usage, rows_of, seconds_by_hour
+from sim.run.energy.account import HOUR_S, EnergyRow, Floats, Usage, rows_of, seconds_by_hour
 from sim.run.energy.constants import EnergyConstants
 
 JOULES = "joules"  # name of the total over time in the metrics
@@ -79,7 +79,7 @@ class EnergyMeter(RunHook):
         assert own.busy_w is not None and own.idle_w is not None
         return own.busy_w * busy_s + own.idle_w * (up_s - busy_s) + self._joules[life.name]
 
-    def rows(self, simulation: Simulation) -> list[Row]:
+    def rows(self, simulation: Simulation) -> list[EnergyRow]:
         """Return the energy so far, by client or server and part."""
         return rows_of(self.constants, dict(self._usages(simulation)))
 

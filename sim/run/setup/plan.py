@@ -156,7 +156,8 @@ def planned(
         watts, region = devices.power(index), devices.region(index)
         clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings, watts, region))
     servers = tuple([server.name for server in learning.servers])
-    energy = energy_constants(scenario, dict(zip(names, clients, strict=True)), servers)
+    of_clients = {name: (each.watts, each.region) for name, each in zip(names, clients, strict=True)}
+    energy = energy_constants(scenario, of_clients, servers)
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks, energy)
 
 
