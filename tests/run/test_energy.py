@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sim.errors import UserError
 from sim.results.store.run_directory import load_checked
+from sim.run.running import RunResult
 from tests.simulation.worlds import QUADRATIC, run
 
 POWER = 'devices.power={busy="8 W", idle="2 W"}'
@@ -267,3 +268,28 @@ def from_tables(
     sent = events.filter(pl.col("event") == "sent", ~pl.col("detail").eq_missing("duplicate"))
     delivered = events.filter(pl.col("event") == "delivered")
     return float(total + 3e-3 * sent["bytes"].sum() + 1e-3 * delivered["bytes"].sum())
+
+
+def test_power_by_class_share_and_override(tmp_path: Path) -> None:
+    """A class by clients, a class that every other client has, an override of one of them, and a draw."""
+    classes = (
+        'devices.class=[{name="a", clients=[0, 1], power={busy="1 W", idle="0 W"}}, '
+        '{name="b", share=1, power={busy={kind="uniform", low="4 W", high="5 W"}, idle="0 W"}}]'
+    )
+    override = 'devices.override=[{clients=[1], power={busy="3 W", idle="0 W"}}]'
+    found = energy(tmp_path, POWER, classes, override)["clients"]["joules"]
+    assert found[:2] == [exact(10.0), exact(30.0)]
+    assert all(40 <= joules <= 50 for joules in found[2:]) and len(set(found[2:])) == 4
+
+
+@pytest.mark.report
+def test_the_report_shows_what_is_known_and_what_is_not(tmp_path: Path) -> None:
+    page = page_of(run(tmp_path, QUADRATIC, POWER, PER_BYTE, "protocol.name=gossip", "energy.price=0.3"))
+    assert "Energy, cost and CO2" in page and "CO2 unknown (not set: energy.carbon)" in page
+    assert "The simulation itself used" in page
+    assert "Energy, cost and CO2" not in page_of(run(tmp_path, QUADRATIC))
+
+
+def page_of(result: RunResult) -> str:
+    assert result.directory is not None
+    return (result.directory / "report.html").read_text(encoding="utf-8")
