@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sim.results.store.run_directory import RunDirectory
+from sim.run.resume.lineage import lineage_of
 from tests.resume.same import require_same
 from tests.resume.test_forks import CRASHES, done
 from tests.resume.test_resume import BUSY, SHORTLY, interrupted, went_on
@@ -29,3 +30,12 @@ def test_a_fork_has_the_energy_of_the_whole(tmp_path: Path) -> None:
     fork = done("fork", parent, "--at", "600 ms", "--from-toml", more)
     whole = done("run", write(tmp_path, f"{BUSY}\n{CRASHES}"), "--out", tmp_path / "runs", *options)
     require_same(whole, fork)
+
+
+def test_a_replay_ends_with_the_budget_as_the_run_did(tmp_path: Path) -> None:
+    """The engine of a lineage is another one, but the budget of energy still stops the training."""
+    whole = run(tmp_path, BUSY, *SHORTLY, *POWER, *BUDGET).directory
+    assert whole is not None
+    lineage = lineage_of(whole)
+    assert {row["kind"] for row in lineage.sources.iter_rows(named=True)} >= {"training"}
+    assert lineage.sources["time"].max() == RunDirectory.load(whole).summary()["virtual_seconds"]

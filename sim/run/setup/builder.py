@@ -203,8 +203,8 @@ class _Builder:
         self.budget_j = None if scenario.run.budget is None else scenario.run.budget.energy
 
     def simulation(self) -> Simulation:
-        if self.meter is None or self.classes is not SIMULATED:  # live runs have neither hooks nor budgets
-            return assemble(self._parts())
+        if self.meter is None or self.classes.loop is not SIMULATED.loop:
+            return assemble(self._parts())  # live runs have neither hooks nor budgets
         parts = self._parts()
         if self.budget_j is not None:
             parts = replace(parts, classes=replace(parts.classes, device=MeteredDevice))
