@@ -15,7 +15,7 @@ from protocols.framework.server import Server
 from protocols.membership.view import AnnouncedView
 from sim.core.budget import BudgetedCompute
 from sim.core.client_training import DeviceCompute
-from sim.core.learning_settings import LearningSettings, start_of
+from sim.core.learning_settings import LearningSettings
 from sim.core.lives import ClientLife, ServerLife
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
@@ -247,7 +247,7 @@ class _Assembly:
             return client.start
         model = client.training.architecture
         if model.key not in self.starts:
-            self.starts[model.key] = self.parts.engine.vector(start_of(model, self.seed))
+            self.starts[model.key] = self.parts.engine.vector(model.starting_parameters(self.seed))
         return self.starts[model.key]
 
     def _make_client(self, life: ClientLife) -> Client:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from torch import Generator, Tensor
-
-from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.graph.batches import Sampling
@@ -35,10 +32,3 @@ class LearningSettings:
     schedule: Schedule | None = None
     precision: str = ""
     keeps_rate: bool = False
-
-
-def start_of(model: Architecture, seed: int, *client: int) -> Tensor:
-    """Return the initial parameters [P] of a model: shared by all clients, or of one client by number."""
-    if model.start is not None:
-        return model.start.clone()
-    return model.initial(Generator().manual_seed(key(seed, "initial parameters", *client) >> 1))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from protocols.framework.objectives import Embedding, Parameters, ParameterSlice
+from sim.kernel.random import key
 from sim.learning.flops import flops_counted
 
 _COUNTED = 2  # samples whose operations are counted: some norms need two
@@ -258,6 +259,13 @@ class Architecture:
         """Raise TypeError unless the model is decoupled into a backbone and a head."""
         if not getattr(self.module, "is_decoupled", False):
             raise TypeError(f'{self.key}: has no representations; use model.name = "decoupled"')
+
+    def starting_parameters(self, seed: int, *client: int) -> Tensor:
+        """Return the parameters [P] at a run's start: shared by all clients, or of one client by number."""
+        if self.start is not None:
+            return self.start.clone()
+        drawn = key(seed, "initial parameters", *client) >> 1
+        return self.initial(torch.Generator().manual_seed(drawn))
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Return initial parameters [P], float32, on the generator's device, drawn in the vector's order.

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -76,11 +77,17 @@ def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[
     Keys are found by name in all tables of `contents`, the resolved scenario.
     """
     kinds = {kind for _, part in _parts(scenario) for kind in _kinds(part)}
-    naming = {path.rpartition(".")[2] for kind in kinds for path in annotated(kind, NamesFile)}
+    naming = {key for kind in kinds for key in _naming(kind)}
     for table in _tables(contents):
         for key in sorted(naming & table.keys()):
             if isinstance(file := table[key], str) and os.path.isabs(file):
                 yield table, key, Path(file)
+
+
+@lru_cache(maxsize=1024)
+def _naming(kind: type[Settings]) -> tuple[str, ...]:
+    """Return the keys of a table that name files."""
+    return tuple([path.rpartition(".")[2] for path in annotated(kind, NamesFile)])
 
 
 def _parts(scenario: Scenario) -> Iterator[tuple[str, Any]]:

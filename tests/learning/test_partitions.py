@@ -50,6 +50,8 @@ ALL: list[tuple[Callable[..., Partition], dict[str, Any]]] = [
     (disjoint_clusters, {"clusters": 2, "samples_per_client": 30}),
     *((mapl, {"scenario": n, "images_per_class": 30, "images_per_class_min": 10}) for n in (1, 2, 3, 4)),
 ]
+TESTED_ON_OTHER_CLASSES = (iid, quantity, permuted_clusters, disjoint_clusters)
+"""Kinds that may test a client on classes that it does not train on."""
 
 
 def same(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
@@ -68,21 +70,23 @@ def test_every_kind_is_covered() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_states_whether_it_needs_classes(name: str) -> None:
-    """A regression refuses kinds that need classes, and only these."""
+    """A regression refuses kinds that need classes. A kind that only sorts its targets need not."""
     others = Labels(np.roll(TEN.train, 7).repeat(2)[: len(TEN.train)], np.sort(TEN.test), 10)
-    found = [
-        [make(labels, 4, 3, **options) for labels in (TEN, others)]
-        for make, options in ALL
-        if make is KINDS[name]
-    ]
-    uses_classes = any(
+    kinds = [(make, options) for make, options in ALL if make is KINDS[name]]
+    found = [[make(labels, 4, 3, **options) for labels in (TEN, others)] for make, options in kinds]
+    uses_targets = any(
         one.label_maps is not None or not same(one.train, other.train) or not same(one.test, other.test)
         for one, other in found
     )
-    assert PARTITIONS[name].needs_classes == uses_classes, (
-        f"state needs_classes = {uses_classes} in {PARTITIONS[name].__name__}: the same samples are "
-        f"{'not ' * uses_classes}dealt whatever their classes"
-    )
+    kind = PARTITIONS[name].__name__
+    if PARTITIONS[name].needs_classes:
+        assert uses_targets, f"state needs_classes = False in {kind}: the same samples are dealt in any case"
+        return
+    numbers = Labels(np.sin(TEN.train)[:, None], np.sin(TEN.test)[:, None], 1)  # a regression's targets
+    for make, options in kinds:
+        rows = np.concatenate(make(numbers, 4, 3, **options).train)
+        state = f"state needs_classes = True in {kind}: it cannot deal the targets of a regression"
+        assert len(np.unique(rows)) == len(rows) > 0, state
 
 
 @examples(30)
@@ -128,9 +132,11 @@ def test_train_samples_have_one_owner_and_test_samples_fit_them(
         assert 0 < len(np.unique(test)) == len(test)
         # A client of a disjoint cluster is tested on its whole block, of which it may lack a class by chance.
         # So may one of a mix of clusters of classes.
-        mixed = (iid, quantity, permuted_clusters, disjoint_clusters)
-        if make not in mixed and "class_clusters" not in options:
-            assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist())
+        if make not in TESTED_ON_OTHER_CLASSES and "class_clusters" not in options:
+            assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist()), (
+                f"add {make.__name__} to TESTED_ON_OTHER_CLASSES if clients of this kind are tested on "
+                "classes that they do not train on"
+            )
     if make is disjoint_clusters:
         assert partition.clusters is not None
         blocks: dict[int, set[int]] = {}

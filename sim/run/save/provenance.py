@@ -63,12 +63,14 @@ def computed_by() -> dict[str, str]:
     return {
         "the code of coterie": digest_of_coterie(*OURS),
         "torch": _TORCH,
-        "numpy": version("numpy"),
+        "numpy": str(version_of("numpy")),
         "python": platform.python_version(),
     }
 
 
+@lru_cache  # reading the metadata takes milliseconds, in each run of a sweep
 def version_of(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -12,7 +12,6 @@ from actors.source_location import frames_of_error, written
 from protocols.framework.context import NO_LINKS, NewcomersStart
 from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
-from sim.core.learning_settings import start_of
 from sim.core.message_contents import has_non_finite
 from sim.core.process import simulating, spare
 from sim.core.rules import RunRules
@@ -270,12 +269,15 @@ class _Builder:
 
     def _initial_parameters(self) -> list[Vector]:
         """Return each client's x_0: shared by clients with the same model, independent, or partly shared."""
-        seed, sections = self.scenario.run.seed, self.scenario.models
-        models = [own.architecture for own in self.learning.settings]
-        common = {key: start_of(own.architecture, seed) for key, own in self.learning.kinds.items()}
+        sections, models = self.scenario.models, [own.architecture for own in self.learning.settings]
+
+        def drawn(model: Architecture, *client: int) -> torch.Tensor:
+            return model.starting_parameters(self.scenario.run.seed, *client)
+
+        common = {key: drawn(own.architecture) for key, own in self.learning.kinds.items()}
 
         def separate(index: int, model: Architecture, kind: str) -> torch.Tensor:
-            start = start_of(model, seed, index)
+            start = drawn(model, index)
             if kind == "shared-backbone":
                 backbone = model.part("backbone")
                 start[backbone] = common[model.key][backbone]

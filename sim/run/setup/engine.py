@@ -7,17 +7,20 @@ from dataclasses import replace
 import torch
 
 from sim.core.learning_settings import LearningSettings
-from sim.errors import UserError
+from sim.errors import FAILURES, UserError
 from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.autotune import Trial, fastest_threads
-from sim.learning.engine.backends.kernels import choose_backend
+from sim.learning.engine.backends.kernels import ModelKernel, choose_backend
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.workers import Workers
+from sim.learning.models.own import OwnModel
+from sim.plugins.section import in_short
 from sim.run.process import cores
 from sim.run.setup.learning import Learning
 from sim.run.setup.memory import Room, machines_room
 from sim.scenario.scenario import Scenario
+from sim.world.participants import client_name
 
 MakeWorkers = Callable[[Scenario, ClientData], Workers]
 """Factory of the workers of a decided scenario with these clients' data. Raises UserError."""
@@ -91,17 +94,46 @@ def require_parts(scenario: Scenario, learning: Learning) -> None:
             )
 
 
+def require_single_samples(scenario: Scenario, learning: Learning) -> None:
+    """Raise UserError for a model that cannot train on one sample, if an actor's batches have only one.
+
+    This applies to batch norms, and to code that drops dimensions of size 1. Each model is tried once.
+    """
+    plan, tried = learning.plan, set[str]()
+    dataset, each = plan.dataset, (*learning.settings, *[learning.of_servers] * len(plan.servers))
+    for number, (rows, own) in enumerate(zip(plan.own.train, each, strict=False)):
+        architecture, size = own.architecture, min(own.batch_size, len(rows))
+        if size > 1 or own.views > 1 or architecture.key in tried:
+            continue
+        tried.add(architecture.key)
+        x, y = [torch.from_numpy(part[rows[:1]])[None] for part in (dataset.train_x, dataset.train_y)]
+        start = architecture.initial(torch.Generator().manual_seed(0))[None]
+        clients = len(plan.work)
+        who = client_name(number) if number < clients else f"server {number - clients}"
+        about = f"{who} trains on one sample at a time (it owns {len(rows)})"
+        try:
+            ModelKernel(architecture, own.objective, "vmap").gradients(start, x, y)
+        except UserError as error:
+            raise UserError(f"{error.problem}; {about}") from None
+        except FAILURES as error:
+            model = scenario.models[plan.groups[number] if number < clients else 0]
+            if not isinstance(model, OwnModel):
+                raise
+            raise model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
+
+
 def decided(scenario: Scenario, learning: Learning) -> Scenario:
     """Return the scenario with the chosen backend and threads, which are measured for "fastest".
 
     The backend is measured with torch's current number of threads, and then the threads with that backend. A
     run of the returned scenario does not measure again. Raises UserError for a backend that does not fit the
-    model, and for a precision that the device does not support.
+    model, for a precision that the device does not support, and for a model that fails on one sample.
     """
     require_precision(scenario, learning.device)
     require_parts(scenario, learning)
     way, threads = scenario.engine.way, scenario.engine.threads
     trials = [_trial(scenario, learning, settings) for settings in learning.kinds.values()]
+    require_single_samples(scenario, learning)
     if way == "fastest":
         backends = [trial.fastest_backend() for trial in trials]
     else:

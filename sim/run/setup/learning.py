@@ -8,21 +8,18 @@ import torch
 
 from sim.core.client_data import data_on
 from sim.core.learning_settings import LearningSettings
-from sim.errors import FAILURES, UserError
+from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data.dataset import Dataset
 from sim.learning.engine import ClientData
-from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.metrics import unfit
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
-from sim.plugins.section import in_short
 from sim.run.setup.plan import LearningPlan
 from sim.run.setup.training import ClientTraining
 from sim.scenario.protocol_errors import require_scalar_loss
 from sim.scenario.scenario import Scenario
-from sim.world.participants import client_name
 
 
 @dataclass(frozen=True)
@@ -62,38 +59,9 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
         if isinstance(model, OwnModel):
             model.require_pure(mine.architecture, mine.objective, mine.views, dataset)
     _require_fitting_metrics(scenario, plan)
-    _try_single_samples(scenario, plan, (*settings, *[of_servers] * len(plan.servers)))
     outputs = dataset.outputs * dataset.train_x.shape[1] if scenario.data.task == "language" else 0
     data = data_on(device, dataset, own.train, own.validation, own.test, own.label_maps, outputs)
     return Learning(plan, data, settings, of_servers)
-
-
-def _try_single_samples(scenario: Scenario, plan: LearningPlan, each: tuple[LearningSettings, ...]) -> None:
-    """Raise UserError for a model that cannot train on one sample, if an actor's batches have only one.
-
-    each: the settings of all clients and then of all servers, of which those without samples are skipped.
-    This applies to batch norms, and to code that drops dimensions of size 1. Each model is tried once.
-    """
-    dataset, tried = plan.dataset, set[str]()
-    for number, (rows, learning) in enumerate(zip(plan.own.train, each, strict=False)):
-        architecture, size = learning.architecture, min(learning.batch_size, len(rows))
-        if size > 1 or learning.views > 1 or architecture.key in tried:
-            continue
-        tried.add(architecture.key)
-        x, y = [torch.from_numpy(part[rows[:1]])[None] for part in (dataset.train_x, dataset.train_y)]
-        start = architecture.initial(torch.Generator().manual_seed(0))[None]
-        clients = len(plan.work)
-        who = client_name(number) if number < clients else f"server {number - clients}"
-        about = f"{who} trains on one sample at a time (it owns {len(rows)})"
-        try:
-            ModelKernel(architecture, learning.objective, "vmap").gradients(start, x, y)
-        except UserError as error:
-            raise UserError(f"{error.problem}; {about}") from None
-        except FAILURES as error:
-            model = scenario.models[plan.groups[number] if number < clients else 0]
-            if not isinstance(model, OwnModel):
-                raise
-            raise model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
 
 
 def _settings_of_each(

@@ -40,11 +40,10 @@ def models_of_clients(
             f'model_group: protocol.name = "{scenario.protocol.name}" exchanges parts of models; use '
             'model.name = "decoupled" with several backbones instead'
         )
+    if len(set(groups)) > 1:
+        _require_heterogeneous(scenario)
     of_group = [_models(scenario, model, groups, dataset, folder, made) for model in models]
     each = tuple([of_group[group][client] for client, group in enumerate(groups)])
-    kinds = dict.fromkeys(model.key for model in each)
-    if len(kinds) > 1:
-        _require_heterogeneous(scenario)
     for number, found in enumerate(of_group[1:]):
         if found[0].key in [other[0].key for other in of_group[: number + 1]]:
             name = models[number + 1].name
@@ -66,6 +65,8 @@ def _models(
     if isinstance(model, Decoupled):
         each = _backbones(scenario, model, folder)
         options = {backbone: {"backbone": backbone, "parts": parts or ()} for backbone in each}
+        if len(options) > 1:
+            _require_heterogeneous(scenario)
     elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '

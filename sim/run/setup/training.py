@@ -51,11 +51,11 @@ def training_of_each(scenario: Scenario, participants: Participants) -> tuple[Cl
 def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTraining:
     entries = {number: scenario.training.override[number] for number in numbers}
     settings = scenario.protocol.settings
+    own = own_settings(settings, entries)
     try:
         training = scenario.training.with_overrides(entries)
     except SettingError as error:  # entries that fit alone, but not together
         raise UserError(line_of(SettingError(f"training.{error.key}", error.value, error.problem))) from None
-    own = own_settings(settings, entries)
     precisions = [entry.precision for entry in entries.values() if entry.precision is not None]
     keeps_rate = any(entry.learning_rate is not None for entry in entries.values())
     mine = settings.model_copy(update=own) if own else settings
