@@ -36,12 +36,16 @@ class ActorConstants:
 
 @dataclass(frozen=True)
 class EnergyConstants:
-    """Constants of all clients and servers. unknown: keys that are not set and without which results are."""
+    """Constants of all clients and servers.
+
+    unknown: keys that are not set, without which results are unknown. budget_j: energy of each client.
+    """
 
     actors: Mapping[str, ActorConstants]
     servers: tuple[str, ...]
     currency: str
     unknown: tuple[str, ...]
+    budget_j: float | None
 
     @property
     def is_hourly(self) -> bool:
@@ -59,12 +63,10 @@ def energy_constants(
     scenario: Scenario, clients: Clients, servers: tuple[str, ...]
 ) -> EnergyConstants | None:
     """Return the constants of a scenario; None if it states none. Raises UserError."""
-    found = _stated(scenario, clients, servers)
-    _require_for_budget(scenario, found)
-    return found
-
-
-def _stated(scenario: Scenario, clients: Clients, servers: tuple[str, ...]) -> EnergyConstants | None:
+    budget = scenario.run.budget
+    budget_j = None if budget is None else budget.energy
+    if budget_j is not None:
+        _require_for_budget(scenario, budget_j, clients)
     devices, server, energy = scenario.devices, scenario.server or ServerSection(), scenario.energy
     powers = [devices.power, *[each.power for each in devices.classes]]
     powers += [each.power for each in devices.override]
@@ -95,7 +97,7 @@ def _stated(scenario: Scenario, clients: Clients, servers: tuple[str, ...]) -> E
     unknown = dict.fromkeys([*_unknown(actors, servers), *rates.unknown])
     if servers and server.pue is None:
         unknown["server.pue"] = None
-    return EnergyConstants(actors, servers, energy.currency if energy else "", tuple(unknown))
+    return EnergyConstants(actors, servers, energy.currency if energy else "", tuple(unknown), budget_j)
 
 
 def _per_byte(stated: BytesEnergy | None) -> tuple[float | None, float | None]:
@@ -138,19 +140,15 @@ class _Rates:
         return None if pue is None else tuple([pue * each for each in found])
 
 
-def _require_for_budget(scenario: Scenario, constants: EnergyConstants | None) -> None:
+def _require_for_budget(scenario: Scenario, budget_j: float, clients: Clients) -> None:
     """Raise UserError if a budget of energy needs a constant that the scenario does not state."""
-    budget = scenario.run.budget
-    if budget is None or budget.energy is None:
-        return
-    about = f'run.budget.energy = "{ENERGY.format(budget.energy)}"'
-    clients = {} if constants is None else constants.actors
-    of_clients = [each for name, each in clients.items() if constants and name not in constants.servers]
-    if not of_clients or any(each.busy_w is None for each in of_clients):
+    about = f'run.budget.energy = "{ENERGY.format(budget_j)}"'
+    powers = [watts for watts, _ in clients.values()]
+    if None in powers:
         raise UserError(f"{about}: the power of some clients is unknown; set devices.power")
-    if any(each.sent_j is None for each in of_clients):
+    if scenario.network.energy_per_byte is None:
         zero = 'network.energy_per_byte = "0 J/B"'
         raise UserError(f"{about}: also set network.energy_per_byte ({zero} leaves out messages)")
     has_other_end = scenario.run.duration is not None or scenario.run.iterations is not None
-    if not has_other_end and not all(each.busy_w and each.idle_w for each in of_clients):
+    if not has_other_end and not all(watts and all(watts) for watts in powers):
         raise UserError(f"{about}: a power of 0 W may never use this budget; also set run.duration")

@@ -199,18 +199,17 @@ class _Builder:
             self.initial = self._initial_parameters()
         self.classes = classes
         self.meter = None if plan.energy is None else EnergyMeter(plan.energy)
-        self.budget_j = None if scenario.run.budget is None else scenario.run.budget.energy
 
     def simulation(self) -> Simulation:
         if self.meter is None or self.classes.loop is not SIMULATED.loop:
             return assemble(self._parts())  # live runs have neither hooks nor budgets
-        parts = self._parts()
-        if self.budget_j is not None:
+        parts, budget_j = self._parts(), self.meter.constants.budget_j
+        if budget_j is not None:
             parts = replace(parts, classes=replace(parts.classes, device=MeteredDevice))
         simulation = assemble(parts)
         simulation.add_hook(self.meter)
-        if self.budget_j is not None:
-            simulation.add_hook(EnergyBudgets(self.meter, self.budget_j))
+        if budget_j is not None:
+            simulation.add_hook(EnergyBudgets(self.meter, budget_j))
         return simulation
 
     def _parts(self) -> SimulationParts:
