@@ -1,4 +1,4 @@
-"""Scenarios with what runs must carry to other processes: tables, overrides, groups of models, bases, choices."""
+"""Scenarios of all kinds whose parts must work in other processes, and from any checkpoint."""
 
 import shutil
 from collections.abc import Callable
