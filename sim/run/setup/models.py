@@ -74,6 +74,7 @@ def _models(
         )
     elif isinstance(model, Lora):
         options["common"]["base"] = model.load(dataset, folder)
+        options["common"]["merged"] = scenario.protocol.method.merges_adapters
     elif isinstance(model, OwnModel):
         options["common"]["seed"] = scenario.run.seed
         if dataset.inputs is not None:
