@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from actors.message import Envelope
+from sim.core.assembly import Classes
 from sim.core.budget import BudgetedCompute
 from sim.core.lives import ClientLife
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
+from sim.kernel.clock import VirtualLoop
+from sim.run.energy.constants import EnergyConstants
 from sim.run.energy.meter import EnergyMeter
 from sim.world.devices.device import BUSY, DOWN, Device, Job
 from sim.world.timeline import State
@@ -40,6 +44,24 @@ class MeteredDevice(Device):
     def _report(self) -> None:
         if self.changed is not None:
             self.changed()
+
+
+def with_meters(classes: Classes, constants: EnergyConstants | None) -> Classes:
+    """Return the classes of a simulation, with the device that a budget of energy needs."""
+    is_limited = constants is not None and constants.budget_j is not None
+    return replace(classes, device=MeteredDevice) if is_limited else classes
+
+
+def metered(simulation: Simulation, constants: EnergyConstants | None) -> EnergyMeter | None:
+    """Return the meter of a simulation with constants of energy, and limit its clients to their budget."""
+    if constants is None:
+        return None
+    meter = EnergyMeter(constants)
+    if isinstance(simulation.loop, VirtualLoop):  # live runs have no hooks
+        simulation.add_hook(meter)
+        if constants.budget_j is not None:
+            simulation.add_hook(EnergyBudgets(meter, constants.budget_j))
+    return meter
 
 
 class EnergyBudgets(RunHook):

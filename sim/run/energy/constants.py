@@ -13,8 +13,10 @@ from sim.scenario.sections.server import ServerSection
 
 Hours = tuple[float, ...]
 """Values of each hour of the run; after the last one, they repeat."""
-Clients = Mapping[str, tuple[tuple[float, float] | None, str | None]]
-"""Power in watts, busy and idle, and region of each client; None if unknown."""
+Watts = tuple[float, float] | None
+"""Power of a device, busy and idle; None if unknown."""
+Clients = Mapping[str, tuple[Watts, str | None]]
+"""Power and region of each client; None if unknown."""
 PER_BYTE = "network.energy_per_byte"
 
 
@@ -60,7 +62,7 @@ class EnergyConstants:
 
 
 def energy_constants(
-    scenario: Scenario, clients: Clients, servers: tuple[str, ...]
+    scenario: Scenario, clients: Clients, servers: Mapping[str, Watts]
 ) -> EnergyConstants | None:
     """Return the constants of a scenario; None if it states none. Raises UserError."""
     budget = scenario.run.budget
@@ -84,8 +86,7 @@ def energy_constants(
             rates.of("price", region, "devices.region"),
             rates.of("carbon", region, "devices.region"),
         )
-    for name in servers:
-        watts = None if server.power is None else server.power.watts(scenario.run.seed, name)
+    for name, watts in servers.items():
         busy_w, idle_w = watts or (None, None)
         actors[name] = ActorConstants(
             busy_w,
@@ -94,10 +95,12 @@ def energy_constants(
             rates.of("price", server.region, "server.region", server.pue),
             rates.of("carbon", server.region, "server.region", server.pue),
         )
-    unknown = dict.fromkeys([*_unknown(actors, servers), *rates.unknown])
+    unknown = dict.fromkeys([*_unknown(actors, tuple(servers)), *rates.unknown])
     if servers and server.pue is None:
         unknown["server.pue"] = None
-    return EnergyConstants(actors, servers, energy.currency if energy else "", tuple(unknown), budget_j)
+    return EnergyConstants(
+        actors, tuple(servers), energy.currency if energy else "", tuple(unknown), budget_j
+    )
 
 
 def _per_byte(stated: BytesEnergy | None) -> tuple[float | None, float | None]:

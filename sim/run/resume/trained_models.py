@@ -31,8 +31,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import CHECKSUM
 from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import ResumableRun
-from sim.run.setup.builder import PreparedRun, built
-from sim.run.setup.engine import with_engine
+from sim.run.setup.builder import PreparedRun, built, with_engine
 from sim.world.participants import client_number
 
 _ONLY = "model"  # name of the model of a client that has one

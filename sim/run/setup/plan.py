@@ -155,9 +155,10 @@ def planned(
         settings = learning.trainings[index].settings
         watts, region = devices.power(index), devices.region(index)
         clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings, watts, region))
-    servers = tuple([server.name for server in learning.servers])
+    power = None if scenario.server is None else scenario.server.power
+    of_servers = {each.name: devices.server_power(power, each.name) for each in learning.servers}
     of_clients = {name: (each.watts, each.region) for name, each in zip(names, clients, strict=True)}
-    energy = energy_constants(scenario, of_clients, servers)
+    energy = energy_constants(scenario, of_clients, of_servers)
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks, energy)
 
 

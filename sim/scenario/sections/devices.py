@@ -231,6 +231,10 @@ class DevicesOfClients:
         found: DevicePower | None = self._stated("power", client)
         return None if found is None else found.watts(self._seed, client)
 
+    def server_power(self, stated: DevicePower | None, name: str) -> tuple[float, float] | None:
+        """Return the power of a server like that of a client."""
+        return None if stated is None else stated.watts(self._seed, name)
+
     def region(self, client: int) -> str | None:
         """Return a client's region; None if unknown."""
         region: str | None = self._stated("region", client)
