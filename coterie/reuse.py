@@ -12,7 +12,7 @@ from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.run.resume.resuming import Provenance
 from sim.run.save.provenance import version_of
-from sim.run.setup.engine import with_engine
+from sim.run.setup.builder import with_engine
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario
 

@@ -24,7 +24,17 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, quoted
+from actors.settings.units import (
+    BANDWIDTH,
+    COMPUTE,
+    DURATION,
+    ENERGY,
+    ENERGY_PER_BYTE,
+    POWER,
+    SIZE,
+    Quantity,
+    quoted,
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +181,20 @@ Size = Annotated[int, Written(SIZE, "1 B", "1e6 GB", zero=True)]
 
 Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""
+
+_POWER = Written(POWER, "0.001 mW", "1 GW", zero=True)
+
+Power = Annotated[float, _POWER]
+"""Watts, 0 or more, written as ``"5 W"``."""
+
+PositivePower = Annotated[float, replace(_POWER, zero=False)]
+"""Watts, more than 0."""
+
+Energy = Annotated[float, Written(ENERGY, "0.001 mJ", "1e6 kWh")]
+"""Joules, more than 0, written as ``"500 J"``."""
+
+EnergyPerByte = Annotated[float, Written(ENERGY_PER_BYTE, "1e-6 nJ/B", "1000 J/B", zero=True)]
+"""Joules per byte, 0 or more, written as ``"20 nJ/B"``."""
 
 
 @dataclass(frozen=True)

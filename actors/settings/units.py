@@ -122,6 +122,23 @@ SIZE = Quantity(
     "4 MB",
     whole=True,
 )
+POWER = Quantity("power", {"mW": Fraction(1, 1000), **_powers("W")}, "5 W")
+ENERGY = Quantity(
+    "quantity of energy",
+    {"mJ": Fraction(1, 1000), **_powers("J"), "Wh": Fraction(3600), "kWh": Fraction(3_600_000)},
+    "500 J",
+)
+ENERGY_PER_BYTE = Quantity(
+    "quantity of energy per byte",
+    {
+        "nJ/B": Fraction(1, 10**9),
+        "uJ/B": Fraction(1, 10**6),
+        "mJ/B": Fraction(1, 1000),
+        "J/B": Fraction(1),
+        "kWh/GB": Fraction(3_600_000, 10**9),
+    },
+    "20 nJ/B",
+)
 COMPUTE = Quantity(
     "compute speed",
     _powers("FLOP/s") | {"TFLOP/s": Fraction(10**12)},

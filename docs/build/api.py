@@ -61,7 +61,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Requirements on the scenario",
             "Class attributes and class methods.",
             client,
-            "Settings requirements objective servers parts heterogeneous two_way collected",
+            "Settings requirements objective servers parts heterogeneous merges_adapters two_way collected",
         ),
         (
             "Training on the device",

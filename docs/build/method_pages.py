@@ -93,6 +93,9 @@ def _measured() -> Iterator[dict[str, str]]:
 def _results(rows: list[dict[str, str]], name: str) -> Iterator[str]:
     """Yield the method's accuracy in each weather, compared with local training, and the commands."""
     own = [row for row in rows if row["protocol"] == name]
+    if not own:
+        yield "[Adverse conditions](/weather.md) does not list this method."
+        return
     yield (
         "Mean test accuracy in % over seeds, of the clients that the weather does not affect directly. "
         "[Adverse conditions](/weather.md) describes the measurements."

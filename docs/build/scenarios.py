@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.settings.base import Settings
-from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, ENERGY, ENERGY_PER_BYTE, POWER, SIZE
 from sim.scenario.schema import Schema, allowed_values, resolve, scenario_schema
 
 _HEAD = """\
@@ -38,7 +38,7 @@ complete keys.
 | quantity | units |
 | --- | --- |
 """
-_QUANTITIES = (DURATION, BANDWIDTH, SIZE, COMPUTE)
+_QUANTITIES = (DURATION, BANDWIDTH, SIZE, COMPUTE, POWER, ENERGY, ENERGY_PER_BYTE)
 _ABOUT = {
     "data": "The data set, and its partition among the clients.",
     "model": "The model that the clients train.",

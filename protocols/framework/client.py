@@ -40,6 +40,8 @@ class Client(Node):
     """Parts that a decoupled model needs besides backbone and head; None if the method accepts any model."""
     heterogeneous: ClassVar[bool] = False
     """True if the method supports clients with different backbones, and so never mixes whole models."""
+    merges_adapters: ClassVar[bool] = False
+    """True if adapters of `model.name = "lora"` also get an untrained matrix for merged products."""
     two_way: ClassVar[bool] = False
     """True if both ends of a link must receive from each other; a directed topology is then rejected."""
     search_space: ClassVar[SearchSpace | None] = None

@@ -75,6 +75,19 @@ class ParameterSlice:
         return math.prod(self.shape)
 
 
+@dataclass(frozen=True)
+class AdapterSlices:
+    """Slices of one low-rank adapter: it adds scale x A B to its layer, and `merged`, if it has this matrix.
+
+    a: A [inputs, rank]. b: B [rank, outputs]. merged: [inputs, outputs], not trained.
+    """
+
+    a: ParameterSlice
+    b: ParameterSlice
+    merged: ParameterSlice | None
+    scale: float
+
+
 class Model(Protocol):
     """A model as pure functions of its parameters."""
 
@@ -84,6 +97,11 @@ class Model(Protocol):
 
         The names are torch's, as in `named_parameters()`. The slices are adjacent, and make up the vector.
         """
+        ...
+
+    @property
+    def adapters(self) -> Sequence[AdapterSlices]:
+        """Low-rank adapters: the modules with the parameters `lora_a` and `lora_b` in the vector."""
         ...
 
     @property

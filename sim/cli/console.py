@@ -167,6 +167,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     lasted, took = text.duration(summary["virtual_seconds"]), text.duration(wall_s)
     wall_clock = f"{lasted} of wall-clock time, {took} with setup and results"
     rows.append(("time", wall_clock if "live" in summary else f"{lasted} virtual, simulated in {took}"))
+    if (used := outcome.energy(summary)) is not None:
+        rows.append(("energy", used))
     if (work := summary.get("work")) is not None:
         spans = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
         parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in spans]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from actors.settings.units import ENERGY
 from protocols.shared.server_rounds import RoundSettings
 from sim.cli.console import between
 from sim.core.rules import ClientBudget
@@ -131,6 +132,8 @@ def _evaluated(scenario: Scenario) -> str:
 def _budget(budget: ClientBudget) -> str:
     if budget.time is not None:
         return text.duration(budget.time)
+    if budget.energy is not None:
+        return ENERGY.format(budget.energy)
     return text.size(budget.bytes) if budget.bytes is not None else f"{budget.limit:,} {budget.kind}"
 
 

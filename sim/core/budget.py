@@ -38,7 +38,12 @@ class Work:
 
 
 class BudgetedCompute(DeviceCompute):
-    """Computing of a client with a budget. bytes_sent: function that returns the bytes sent so far."""
+    """Computing of a client with a budget. bytes_sent: function that returns the bytes sent so far.
+
+    energy_share: function that returns the used share of a budget of energy; the meter of the run sets it.
+    """
+
+    energy_share: Callable[[], float]
 
     def __init__(self, *arguments: Any, budget: ClientBudget, bytes_sent: Callable[[], int]) -> None:
         super().__init__(*arguments)
@@ -61,4 +66,11 @@ class BudgetedCompute(DeviceCompute):
             # Gradients that peers request may exceed the budget.
             whole = (budget.samples - self.samples_seen) // self.samples_per_step
             return max(0, whole - self.steps_begun)
-        return math.inf if Work.of(self, self._bytes_sent()).share_of(budget) < 1 else 0
+        return math.inf if self.budget_share < 1 else 0
+
+    @property
+    def budget_share(self) -> float:
+        """Used share of the budget, at most 1."""
+        if self._budget.energy is not None:
+            return self.energy_share()
+        return Work.of(self, self._bytes_sent()).share_of(self._budget)

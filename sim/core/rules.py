@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from pydantic import PositiveInt, model_validator
 
 from actors.settings.base import Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, Size, Weight, Within
+from actors.settings.quantities import Energy, PositiveDuration, Size, Weight, Within
 from protocols.framework.requirements import ProtocolSettings
 
 if TYPE_CHECKING:
     from sim.learning.metrics import Metric
 
-Kind = Literal["steps", "samples", "time", "bytes"]
+Kind = Literal["steps", "samples", "time", "bytes", "energy"]
 
 
 class ClientBudget(Settings):
@@ -28,6 +28,10 @@ class ClientBudget(Settings):
     """Virtual time during which the client is up. A training job that has started is finished."""
     bytes: Size | None = None
     """Bytes that the client sends. A training job that has started is finished."""
+    energy: Energy | None = None
+    """Energy of the client's device and messages, by `devices.power` and `network.energy_per_byte`. A
+    training job that has started is finished, but the run ends at the moment at which the last client has
+    used its budget."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "ClientBudget":
@@ -41,7 +45,7 @@ class ClientBudget(Settings):
 
     @property
     def limit(self) -> float:
-        """Value of the key that is set: steps, samples, seconds, or bytes."""
+        """Value of the key that is set: steps, samples, seconds, bytes, or joules."""
         limit: float = getattr(self, self.kind)
         return limit
 

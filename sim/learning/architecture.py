@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from protocols.framework.objectives import Embedding, Parameters, ParameterSlice
+from protocols.framework.objectives import AdapterSlices, Embedding, Parameters, ParameterSlice
 from sim.kernel.random import key
 from sim.learning.flops import flops_counted
 
@@ -149,6 +149,20 @@ class Architecture:
 
     def __repr__(self) -> str:
         return f"<Architecture {self.key}, {self.numel} parameters>"
+
+    @cached_property
+    def adapters(self) -> tuple[AdapterSlices, ...]:
+        """Low-rank adapters: the modules with the parameters `lora_a` and `lora_b` in the vector.
+
+        Such a module may also have the parameter `merged`, and the number `scale`, 1 by default.
+        """
+        found = []
+        for path, part in self.module.named_modules():
+            names = ("lora_a", "lora_b", "merged")
+            a, b, merged = [self._by_name.get(f"{path}.{name}".removeprefix(".")) for name in names]
+            if a is not None and b is not None:
+                found.append(AdapterSlices(a, b, merged, float(getattr(part, "scale", 1.0))))
+        return tuple(found)
 
     @cached_property
     def untrained_columns(self) -> Tensor:
@@ -422,6 +436,11 @@ class TrainingPass:
         self.architecture = architecture
         self.untrained = dict(untrained)
         self.slices, self.input_shape = architecture.slices, architecture.input_shape
+
+    @property
+    def adapters(self) -> tuple[AdapterSlices, ...]:
+        """Low-rank adapters, as `Architecture.adapters`."""
+        return self.architecture.adapters
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
         """Return outputs [B, K] from inputs [B, ...]."""

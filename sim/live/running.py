@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.live.against import Found, against, caveat, verdicts
 from sim.live.coordinator import LiveRun, take_part
@@ -30,7 +29,7 @@ from sim.run.code_warnings import warnings_about_results
 from sim.run.local_baseline import record_ending, train_alone
 from sim.run.options import RunOptions
 from sim.run.save.saving import RunResult, create_directory, save
-from sim.run.setup.builder import built
+from sim.run.setup.builder import PreparedRun, built
 from sim.run.summary import summarise
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
@@ -103,7 +102,7 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
     _require_of_live_runs(options)
     started = time.perf_counter()
     data_dir, machines, notice = options.data_dir, live.machines, options.notice
-    with _prepared(scenario, live.processes, machines, data_dir) as (simulation, scenario, who):
+    with _prepared(scenario, live.processes, machines, data_dir) as (prepared, scenario, who):
         directory = create_directory(scenario, options.out, "cpu", options.overwrite)
         try:
             file = (directory.path / "scenario.toml").absolute()
@@ -121,10 +120,8 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
             processes.run()
             outcome = Outcome.read(directory.path)
             against_simulation = live.held_against
-            summary = _summary(
-                simulation, directory, outcome, started, scenario, data_dir, against_simulation
-            )
-            result = save(directory, scenario, simulation, summary, overwrite=options.overwrite)
+            summary = _summary(prepared, directory, outcome, started, scenario, data_dir, against_simulation)
+            result = _saved(prepared, scenario, directory, summary, overwrite=options.overwrite)
         except BaseException:
             if not has_begun(directory.path):
                 directory.discard()
@@ -153,13 +150,13 @@ def results_of_killed(folder: Path, *, data_dir: Path | None = None, code: bool 
     outcome = Outcome.read(folder)
     scenario = load_scenario(folder / "scenario.toml", code=code)
     with built(scenario, data_dir, "cpu") as prepared:
-        simulation = prepared.simulation
         directory = create_directory(scenario, folder.parent, "cpu")
         try:
-            summary = _summary(simulation, directory, outcome, started, scenario, data_dir, False)
+            summary = _summary(prepared, directory, outcome, started, scenario, data_dir, False)
             summary["finished"] = False
             lost = [*outcome.lost, "the coordinator was killed"]
-            result = save(directory, scenario, simulation, summary | {"ended_by": "; ".join(lost)})
+            summary |= {"ended_by": "; ".join(lost)}
+            result = _saved(prepared, scenario, directory, summary, overwrite=False)
         except BaseException:
             directory.discard()
             raise
@@ -168,8 +165,21 @@ def results_of_killed(folder: Path, *, data_dir: Path | None = None, code: bool 
     return result
 
 
+def _saved(
+    prepared: PreparedRun,
+    scenario: Scenario,
+    directory: RunDirectory,
+    summary: dict[str, Any],
+    *,
+    overwrite: bool,
+) -> RunResult:
+    simulation, meter = prepared.simulation, prepared.meter
+    energy = None if meter is None else meter.table(simulation)
+    return save(directory, scenario, simulation, summary, energy=energy, overwrite=overwrite)
+
+
 def _summary(
-    simulation: Simulation,
+    prepared: PreparedRun,
     directory: RunDirectory,
     outcome: Outcome,
     started_s: float,
@@ -178,12 +188,16 @@ def _summary(
     held_against: bool,
 ) -> dict[str, Any]:
     """Fill a simulation with the results of a live run, and return its summary."""
+    simulation = prepared.simulation
     directory.keep_events(simulation.trace)
     merged = merge(simulation, outcome)
     alone = train_alone(simulation) if scenario.run.compare_alone else None
     record_ending(simulation, alone)
     summary = summarise(scenario, simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
     summary["messages"]["in_flight"] = merged.in_flight
+    if prepared.meter is not None:
+        prepared.meter.recount(merged.events)
+        summary["energy"] = prepared.meter.summary(simulation)
     folder = f"{directory.path.absolute()}/"  # renamed at the end
     lines = [line for part in outcome.parts for line in part.facts["live"].get("code_warnings", ())]
     warnings = [*dict.fromkeys(line.replace(folder, "") for line in lines)]
@@ -222,8 +236,8 @@ def join_live(
 @contextmanager
 def _prepared(
     scenario: Scenario, processes: int | None, machines: Machines | None, data_dir: Path | None
-) -> Iterator[tuple[Simulation, Scenario, Placement]]:
-    """Return a simulation for the results, the scenario of all processes, and the placement.
+) -> Iterator[tuple[PreparedRun, Scenario, Placement]]:
+    """Return a run, which holds the results, the scenario of all processes, and the placement.
 
     Raises UserError.
     """
@@ -235,7 +249,7 @@ def _prepared(
         servers = [server.name for server in simulation.servers]
         count = (processes or os.cpu_count() or 1) if machines is None else machines.processes
         who = place_actors(clients, servers, simulation.events, count)
-        yield simulation, replace(prepared.scenario, run=run), who
+        yield prepared, replace(prepared.scenario, run=run), who
 
 
 def _assignment(

@@ -195,3 +195,19 @@ def _uncounted(summary: Mapping[str, Any]) -> str | None:
 def _shortened(error: str, length: int = _ERROR_LENGTH) -> str:
     line, _, more = error.partition("\n")
     return line[:length] + "\N{HORIZONTAL ELLIPSIS}" if more or len(line) > length else line
+
+
+def energy(summary: Mapping[str, Any]) -> str | None:
+    """Return energy, cost and CO2 in words, with the keys that are missing; None without constants."""
+    found = summary.get("energy")
+    if found is None:
+        return None
+    money = f"{text.number(found['cost'])} {found['currency']}".strip()
+    shown = {"": text.energy(found["joules"]), "cost ": money, "CO2 ": text.mass(found["co2_grams"])}
+    known = [found[amount] is not None for amount in ("joules", "cost", "co2_grams")]
+    parts = [
+        f"{name}{value if is_known else 'unknown'}"
+        for (name, value), is_known in zip(shown.items(), known, strict=True)
+    ]
+    why = f" (not set: {', '.join(found['unknown'])})" if found["unknown"] else ""
+    return f"{', '.join(parts)}{why}"

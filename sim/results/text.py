@@ -38,6 +38,23 @@ def size(count: float | None) -> str:
     return f"{count:,.3g}{_SPACE}TB" if count < 999.5 else f"{count:,.0f}{_SPACE}TB"
 
 
+def energy(joules: float | None) -> str:
+    """Format joules with three significant digits."""
+    return _scaled(joules, ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")))
+
+
+def mass(grams: float | None) -> str:
+    """Format grams with three significant digits."""
+    return _scaled(grams, ((1e6, "t"), (1e3, "kg"), (1.0, "g"), (1e-3, "mg")))
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None:
+        return NOTHING
+    factor, unit = next((each for each in units if abs(value) >= 0.9995 * each[0]), units[-1])
+    return f"{value / factor:.3g}{_SPACE}{unit}" if value else f"0{_SPACE}{units[-2][1]}"
+
+
 def share(value: float | None) -> str:
     """Format a share from 0 to 1 in percent, with one decimal."""
     return NOTHING if value is None else f"{100 * value:.1f}%"

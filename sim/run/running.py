@@ -50,7 +50,7 @@ def run_scenario(
     scenario, or one that cannot continue exactly, and Deadlock if every client waits forever. If there are
     metrics, the results are written first, and a note of the error names their directory.
     """
-    started_s = time.perf_counter()
+    started_s, started_cpu_s = time.perf_counter(), time.process_time()
     if earlier is not None and earlier.checkpoint is not None:
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
@@ -62,7 +62,9 @@ def run_scenario(
             _require_exact(earlier, run, options)
         torch.set_num_threads(run.threads)
         with _directory_of(run, options, earlier, interrupts) as directory:
-            result = _RunOfScenario(run, options, earlier, interrupts, directory, started_s).result()
+            result = _RunOfScenario(
+                run, options, earlier, interrupts, directory, started_s, started_cpu_s
+            ).result()
     return replace(result, signal=interrupts.number)
 
 
@@ -114,7 +116,9 @@ class _RunOfScenario:
         interrupts: Interrupts,
         directory: RunDirectory,
         started_s: float,
+        started_cpu_s: float,
     ) -> None:
+        self.started_cpu_s = started_cpu_s
         self.run, self.options, self.earlier = run, options, earlier
         self.interrupts, self.directory = interrupts, directory
         self.simulation: Simulation = run.simulation
@@ -183,8 +187,14 @@ class _RunOfScenario:
         summary["warnings"] = [*warnings, *warnings_about_results(simulation), *simulation.hooks.removed]
         if error is not None:
             summary["ended_by"] = self._why(error)
+        self._add_energy(summary)
         summary["finished"] = not interrupted and error is None and why_failed(summary) is None
         return summary, error
+
+    def _add_energy(self, summary: dict[str, Any]) -> None:
+        if (meter := self.run.meter) is not None:
+            cpu_s = time.process_time() - self.started_cpu_s
+            summary["energy"] = meter.summary(self.simulation, cpu_s)
 
     def _leaves_results(self, error: BaseException) -> bool:
         """Return True if a run that this error has ended leaves results."""
@@ -197,7 +207,16 @@ class _RunOfScenario:
         replaces = self.replaces and (summary["finished"] or not _is_finished(self.directory))
         self.simulation.engine.read_log.flush()
         scenario, report = self.run.scenario, self.options.report
-        return save(self.directory, scenario, self.simulation, summary, overwrite=replaces, report=report)
+        meter = self.run.meter
+        return save(
+            self.directory,
+            scenario,
+            self.simulation,
+            summary,
+            energy=None if meter is None else meter.table(self.simulation),
+            overwrite=replaces,
+            report=report,
+        )
 
     def _why(self, error: BaseException) -> str:
         """Describe the error that ended a run early."""

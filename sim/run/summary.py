@@ -29,6 +29,7 @@ from sim.results.metrics import (
     time_to_target,
 )
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Population, panel_of, settled_summary
+from sim.run.energy.meter import JOULES
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
@@ -216,11 +217,14 @@ def _target(simulation: Simulation, measure: Measure, target: float) -> dict[str
     metrics, sign = simulation.observer.metrics, 1 if measure.higher_is_better else -1
     times, values = metrics.mean(measure.name)
     reached = Series(times, sign * values)
-    return {
+    found = {
         measure.name: target,
         "seconds": time_to_target(reached, sign * target),
         "bytes": bytes_to_target(reached, metrics.series(ALL, "bytes_sent"), sign * target),
     }
+    joules = metrics.series(ALL, JOULES)
+    # Both are totals that grow with time.
+    return found | ({"joules": bytes_to_target(reached, joules, sign * target)} if joules.times.size else {})
 
 
 def _engine(simulation: Simulation) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.energy import EnergySection
 from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.model_group import ModelGroup
 from sim.scenario.sections.network import Network
@@ -102,6 +103,7 @@ class Scenario:
     supervision: Supervision
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
+    energy: EnergySection | None = None
     model_group: tuple[ModelGroup, ...] = ()
     tuned: Tuned | None = None
     question: str = ""

@@ -225,7 +225,8 @@ class Standing:
 
     def _figure(self, number: float, metric: str = "") -> str:
         metric = metric or self.metric
-        return f"{figure(number, metric)} {unit_of(metric)}".strip()
+        unit = unit_of(metric)
+        return f"{figure(number, metric)}{unit if unit == '%' else f' {unit}'}".strip()
 
     def _difference(self, number: float) -> str:
         points = "points" if is_share(self.metric) else unit_of(self.metric)

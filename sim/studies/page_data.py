@@ -27,7 +27,13 @@ POINTS_MAX = 120
 """Most points of a run's curve on the page."""
 _POINTS_MIN = 10
 _POINTS_TOTAL = 400_000  # of all curves of all runs; the page stays below 5 MB
-_AXES = {"seconds": "virtual time", "bytes": "bytes sent", "steps": "training steps", "FLOPs": "FLOPs"}
+_AXES = {
+    "seconds": "virtual time",
+    "bytes": "bytes sent",
+    "joules": "energy",
+    "steps": "training steps",
+    "FLOPs": "FLOPs",
+}
 
 
 @dataclass(frozen=True)

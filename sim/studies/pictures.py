@@ -305,6 +305,9 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     return figure
 
 
+_COSTS = {"seconds": "virtual time [s]", "bytes": "bytes sent", "joules": "energy [J]"}
+
+
 def _to_target(comparison: Comparison) -> Figure | None:
     """Draw the costs of reaching the target, one panel per kind; hollow if some runs do not reach it."""
     kinds = comparison.kinds
@@ -315,7 +318,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
         own = [target for target in comparison.targets if target.kind == kind]
         spent = [(target.group, target.spent) for target in own]
         _draw_along(comparison, ax, spent, hollow=[target.is_least for target in own])
-        ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
+        ax.set_ylabel(_COSTS.get(kind, kind))
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
     title = f"cost of reaching {name_of(measure)} {goal}; "

@@ -37,8 +37,10 @@ _OF_ONE = {
 }  # from 0 to 1, not shown in percent
 WORST = ".worst_decile"
 """Suffix of a metric's name for the mean of the worst 10% of clients."""
-COSTS = {"seconds": "", "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
+COSTS = {"seconds": "", "bytes": "bytes_sent", "joules": "joules", "steps": "steps_taken", "FLOPs": "flops"}
 """Kinds of cost of reaching a target, with the metric that records each, summed over clients."""
+ENERGY = "energy"
+"""Entry of a summary: energy, cost and CO2 of a run."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
 """Seconds until newcomers reach 90% of other clients' accuracy, and until survivors recover."""
@@ -132,12 +134,12 @@ class StudiedRun:
         return panel.values[-1] if panel.times[-1] >= self.end_s else np.full_like(panel.values[-1], math.nan)
 
     def cost(self, kind: str) -> Series | None:
-        """Return one of `COSTS` over time, summed over clients; None if not recorded."""
+        """Return one of `COSTS` over time, summed over clients; None if not recorded, or unknown."""
         if kind == "seconds":
             times = self.view.bytes_sent.times
             return Series(times, times)
         found = self.view.total(COSTS[kind])
-        return found if found.times.size else None
+        return found if found.times.size and bool(np.isfinite(found.values).all()) else None
 
     @cached_property
     def waits(self) -> dict[str, Reached]:
@@ -200,7 +202,7 @@ class Study:
 
 def higher_is_better(metric: str) -> bool:
     """Return whether larger values of a metric are better; True if unknown."""
-    known = {measure.name: measure.higher_is_better for measure in MEASURES}
+    known = {measure.name: measure.higher_is_better for measure in MEASURES} | {ENERGY: False}
     return known.get(metric.partition(".")[0], True)
 
 

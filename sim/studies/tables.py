@@ -12,11 +12,13 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
 from sim.studies.comparison import Comparison
+from sim.studies.energy import NAMES, amounts_of, cells_of, heads_of, note_of, states_energy
 from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
 from sim.studies.study import (
     CATCH_UP,
+    ENERGY,
     HURT,
     IMPROVEMENT,
     RECOVERY,
@@ -36,6 +38,7 @@ _NAMES = {
     "population.deepest_dip": "deepest dip",
     IMPROVEMENT: "better than baseline",
     HURT: "worse than alone",
+    **{f"{ENERGY}.{amount}": name for amount, name in NAMES.items()},
 }
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 _NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
@@ -50,7 +53,8 @@ def name_of(metric: str) -> str:
 
 
 def unit_of(metric: str) -> str:
-    return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else ""
+    units = {f"{ENERGY}.joules": "J", f"{ENERGY}.co2_grams": "g"}
+    return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else units.get(metric, "")
 
 
 def titled(metric: str) -> str:
@@ -92,7 +96,7 @@ def difference(line: Line) -> str:
 def cost(number: float, kind: str) -> str:
     if math.isnan(number):
         return text.NOTHING
-    shown = {"seconds": text.duration, "bytes": text.size}.get(kind)
+    shown = {"seconds": text.duration, "bytes": text.size, "joules": text.energy}.get(kind)
     return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
 
 
@@ -211,6 +215,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for run in group.runs:
             metrics = {metric: run.number(metric) for metric in comparison.metrics}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
+            work |= amounts_of(run) if states_energy(comparison.study.runs) else {}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
             warned = {"warnings": "; ".join(cautions(run.view.summary)) or None}
             rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed | warned)
@@ -260,7 +265,7 @@ def target_text(comparison: Comparison) -> str:
     assert comparison.target is not None
     metric = comparison.study.measure
     sign = "" if higher_is_better(metric) else "at most "
-    return f"{sign}{figure(comparison.target, metric)}{' %' if is_share(metric) else ''}"
+    return f"{sign}{figure(comparison.target, metric)}{'%' if is_share(metric) else ''}"
 
 
 # --- for the page and the terminal --------------------------------------------------------------------------
@@ -311,6 +316,8 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         takes = ["reached by", *comparison.kinds, "median seconds"]
         tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
+    if states_energy(runs := comparison.study.runs):
+        tables.append(table("Energy of a run", heads_of(runs), cells_of, note_of(runs)))
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 

@@ -37,11 +37,12 @@ def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any
     return [values for values in groups.values() if len(values) > 1]
 
 
-def _of(folder: Path) -> tuple[str, str] | None:
-    """Return the hashes of a run's messages and evaluations; None for damaged results."""
+def _of(folder: Path) -> tuple[str, ...] | None:
+    """Return the hashes of a run's messages, evaluations and energy; None for damaged results."""
     try:
         directory = RunDirectory.load(folder)
-        measured = hashlib.blake2b(directory.table_path("metrics").read_bytes()).hexdigest()
-        return directory.summary()["trace_hash"], measured
+        tables = ["metrics", *["energy"] * directory.has("energy")]
+        measured = [hashlib.blake2b(directory.table_path(each).read_bytes()).hexdigest() for each in tables]
+        return directory.summary()["trace_hash"], *measured
     except (OSError, UserError):
         return None

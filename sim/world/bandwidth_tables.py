@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
-from actors.settings.base import Settings, default
-from actors.settings.quantities import Duration, PositiveDuration
+from actors.settings.base import default
+from actors.settings.quantities import PositiveDuration
 from sim.files.input_file import InputFile
-from sim.files.named_files import BesideFile
 from sim.files.rows import read_cycle
-from sim.kernel.random import RandomStream
 from sim.world.devices.slowness import Piece, cycles
+from sim.world.repeated_files import RepeatedFile
 
 PACKET_BITS = 8 * 1500
 """Size of the packets of a mahimahi trace."""
@@ -30,14 +28,8 @@ _ROUNDING = 1e-9  # of the number of steps up to a time
 _MS_MAX = 10**12
 
 
-class ChangingBandwidth(Settings):
+class ChangingBandwidth(RepeatedFile):
     """Bandwidth that follows a file, which is repeated."""
-
-    file: Annotated[BesideFile, Field(min_length=1)]
-    """The path is relative to the current folder, or else to the folder of the scenario."""
-    offset: Literal["random"] | Duration = "random"
-    """Position in the file at which the run starts: drawn for each client, the same for its uplink and its
-    downlink, or the same for all clients."""
 
     @property
     @abstractmethod
@@ -48,10 +40,7 @@ class ChangingBandwidth(Settings):
     def pieces(self, seed: int, name: str) -> Iterator[Piece]:
         """Yield (end, bandwidth): up to virtual time `end`, an actor has this bandwidth. Raises UserError."""
         times_s, bps = self.trace
-        offset_s = self.offset
-        if offset_s == "random":
-            offset_s = times_s[-1] * RandomStream(seed, "offset of bandwidths", name).uniform()
-        return cycles(times_s, bps, offset_s % times_s[-1])
+        return cycles(times_s, bps, self.offset_s(seed, name, times_s[-1]))
 
     def _source(self) -> InputFile:
         return InputFile("file of network.uplink or network.downlink", Path(self.file))

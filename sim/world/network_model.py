@@ -11,7 +11,7 @@ from sim.kernel.random import RandomStream, pair_key
 from sim.world.devices.slowness import Piece
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency.nodes import LatencyModel
-from sim.world.loss import NO_LOSS, LossModel
+from sim.world.loss.models import NO_LOSS, PairLosses
 from sim.world.partitions import ScheduledPartition
 
 Schedule = Callable[[], Iterator[Piece]]
@@ -35,7 +35,7 @@ class ConnectionModel:
 
     latency: LatencyModel
     reliable: bool = True
-    loss: LossModel = NO_LOSS
+    loss: PairLosses = NO_LOSS
     rto_s: float = 0.2
     duplicate: float = 0.0
     reorder: float = 0.0

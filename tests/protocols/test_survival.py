@@ -1,5 +1,6 @@
 """Every protocol goes on under churn and losses, and does the same thing twice."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -44,10 +45,19 @@ OF_PARTS = (
     "spdb",
 )
 
+ADAPTERS = Path(__file__).parents[2] / "docs/examples/models/low_rank.py"
+RANKS = (
+    f'model={{ name = "{ADAPTERS}:LowRank" }}',
+    f'model_group=[{{ clients = [1, 4], model = {{ name = "{ADAPTERS}:LowRank", rank = 1 }} }}]',
+)
+"""Adapters of two ranks, for methods that average their products."""
+
 HELD_BACK = ("data.validation_share=0.25",)
 OWN = {
     "dfedavgm": ("training.momentum=0.9",),
     "fedfomo": HELD_BACK,
+    "flexlora": RANKS,
+    "flora": RANKS,
     "flt": ("protocol.embedding=2",),  # else they are encoded for most of the run
     "meta-l2c": HELD_BACK,
     "validation-trust": HELD_BACK,

@@ -17,7 +17,7 @@ def require_same(first: Path, second: Path, *, ends: bool = True) -> None:
     one, other = (_without_wall_time(run.summary()) for run in runs)
     assert one["trace_hash"] == other["trace_hash"]
     assert one == other
-    for table in ("events", "metrics", "graph", "intervals"):
+    for table in ("events", "metrics", "graph", "intervals", *(["energy"] if runs[0].has("energy") else [])):
         assert runs[0].scan(table).collect().equals(runs[1].scan(table).collect()), table
     if not ends:
         return
@@ -47,4 +47,7 @@ def require_same_rows(first: Checkpoint, second: Checkpoint) -> None:
 
 def _without_wall_time(summary: dict[str, Any]) -> dict[str, Any]:
     engine = {key: value for key, value in summary["engine"].items() if "seconds" not in key}
-    return summary | {"engine": engine, "wall_seconds": None, "overrides": None, "fork": None}
+    energy = {
+        "energy": None if summary["energy"] is None else summary["energy"] | {"simulation_cpu_seconds": 0}
+    }
+    return summary | energy | {"engine": engine, "wall_seconds": None, "overrides": None, "fork": None}

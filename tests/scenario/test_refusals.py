@@ -48,12 +48,12 @@ BAD = {
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, model_group, "
         "training, protocol, network, devices, churn, churn_process, change, engine, supervision, server, "
-        "tuned, sweep; did you mean 'network'?",
+        "energy, tuned, sweep; did you mean 'network'?",
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),
-        "devices: is missing; write a table with the keys step_time, speed, memory, class, "
-        "override, slowdown, transient, periodic, measured",
+        "devices: is missing; write a table with the keys step_time, speed, memory, "
+        "power, region, class, override, slowdown, transient, periodic, measured",
     ),
     "missing latency": (
         edited('latency = "20 ms"\n', ""),
@@ -273,8 +273,8 @@ BAD = {
     ),
     "section that is no table": (
         edited('[devices]\nstep_time = "100 ms"\n', "").replace("[run]", 'devices = "fast"\n[run]'),
-        'devices = "fast": must be a table with the keys step_time, speed, memory, class, '
-        "override, slowdown, transient, periodic, measured",
+        'devices = "fast": must be a table with the keys step_time, speed, memory, '
+        "power, region, class, override, slowdown, transient, periodic, measured",
     ),
     "unknown backbone": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["resnet8"]'),

@@ -162,7 +162,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     [
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nslowdown = 2\n' * 2, "the shares add up to 1.2"),
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "sets 'step_time'"),
-        ('\n[[devices.override]]\nclients = [3]\n', "override.0.slowdown: set 'slowdown', 'step_time' or"),
+        ('\n[[devices.override]]\nclients = [3]\n', "override.0.slowdown: set 'slowdown', 'step_"),
         ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: set 'slowdown', 'step_"),
         ("\n[[devices.override]]\nclients = [3, 1]\nslowdown = 1e4\n" * 2, "client 3 multiply to 1e+08"),
         ("\n[[devices.override]]\nclients = [3]\nslowdown = 1e-4\n" * 2, "must be from 1e-06 to 1,000,000"),

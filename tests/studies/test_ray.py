@@ -15,6 +15,7 @@ from sim.errors import UserError
 from sim.studies.cells import Plan, plan
 from sim.studies.on_ray import on_ray
 from sim.studies.sweep import SweepResult, run_sweep
+from tests.simulation.kinds import KINDS
 from tests.studies.conftest import here
 from tests.studies.test_sweep import cells_of, command, hashes
 from tests.studies.worlds import STUDY, study
@@ -31,6 +32,19 @@ def test_two_nodes_give_the_traces_of_this_process(
     assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
     again = run_sweep(planned, out=tmp_path, execute=on_ray("nowhere:1"))  # nothing is left to do there
     assert again.finished_before == again.cells == 8
+
+
+@slow
+def test_scenarios_of_all_kinds_run_on_a_cluster(tmp_path: Path, nodes: Any) -> None:
+    for number, kind in enumerate(KINDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        file, stated = KINDS[kind](folder)
+        planned = plan(file, ["run.seed=1,2", "run.duration=2 s", *stated])
+        result = run_sweep(planned, out=folder / "ray", execute=on_ray(nodes.address))
+        whole = run_sweep(planned, out=folder / "here", execute=here)
+        assert result.errors == whole.errors == {}, kind
+        assert hashes(result.directory) == hashes(whole.directory), kind
 
 
 SLOW = '''

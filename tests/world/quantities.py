@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from sim.world.distributions import Distribution
 from sim.world.latency.kinds import Latency
-from sim.world.loss import BurstyLoss, IndependentLoss
+from sim.world.loss.models import BurstyLoss, IndependentLoss
 
 _times: TypeAdapter[Any] = TypeAdapter(Latency)
 

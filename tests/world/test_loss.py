@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.kernel.random import RandomStream
-from sim.world.loss import BurstyLoss, LossModel, LossProcess
+from sim.world.loss.models import BurstyLoss, LossProcess, PairLosses
 from tests.world.quantities import bursty, independent
 
 PAIR = ("a", "b")
 
 
-def process(model: LossModel, seed: int = 1, pair: tuple[str, str] = PAIR) -> LossProcess:
+def process(model: PairLosses, seed: int = 1, pair: tuple[str, str] = PAIR) -> LossProcess:
     made = model.on(seed, pair)
     assert made is not None
     return made
 
 
-def losses(model: LossModel, count: int, every_s: float, seed: int = 1) -> list[bool]:
+def losses(model: PairLosses, count: int, every_s: float, seed: int = 1) -> list[bool]:
     """What becomes of datagrams that are sent in regular intervals."""
     made = process(model, seed)
     return [made.lost(number * every_s) for number in range(count)]

@@ -112,25 +112,35 @@ class Lora(ModelSection):
             )
         return base
 
-    def module(self, input_shape: tuple[int, ...], classes: int, base: Base | None = None) -> nn.Module:
-        """Return the base with its adapters."""
+    def module(
+        self, input_shape: tuple[int, ...], classes: int, base: Base | None = None, merged: bool = False
+    ) -> nn.Module:
+        """Return the base with its adapters, and perhaps matrices of merged products."""
         from sim.learning.models.modules.adapters import adapt
 
         assert base is not None
-        return adapt(base.shape.made(), self.targets or base.shape.adapted, self.rank, self.alpha)
+        return adapt(base.shape.made(), self.targets or base.shape.adapted, self.rank, self.alpha, merged)
 
     def architecture(
-        self, input_shape: tuple[int, ...], classes: int, base: Base | None = None, **options: Any
+        self,
+        input_shape: tuple[int, ...],
+        classes: int,
+        base: Base | None = None,
+        merged: bool = False,
+        **options: Any,
     ) -> Architecture:
-        """Return the architecture on the base that `load` returned."""
+        """Return the architecture on the base that `load` returned.
+
+        merged: each adapter also has a matrix of merged products.
+        """
         import torch
 
         from sim.learning.architecture import Architecture
 
         assert base is not None
         with torch.device("meta"):
-            module = self.module(input_shape, classes, base)
+            module = self.module(input_shape, classes, base, merged)
         key = self.model_copy(update={"targets": self.targets or base.shape.adapted}).key(
-            input_shape, classes
+            input_shape, classes, **({"merged": True} if merged else {})
         )
         return Architecture(module, key, input_shape, base.weights)

@@ -29,6 +29,7 @@ from sim.results.report.blocks import (
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
+from sim.results.report.energy import energy
 from sim.results.report.figure import Figure
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
@@ -373,6 +374,7 @@ def _details(view: RunView) -> Section:
     by_key: dict[str, Callable[[Any], str]] = {
         "seconds": text.duration,
         "bytes": text.size,
+        "joules": text.energy,
         "memory": text.size,
         "memory_per_client": text.size,
         "device": str,
@@ -426,6 +428,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _timeline,
     _moves,
     _traffic,
+    energy,
     _map,
     lambda view: Section("Clients", [clients(view)]),
     _details,

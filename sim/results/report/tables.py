@@ -92,6 +92,8 @@ def _work(view: RunView) -> list[Column]:
     if view.busy_s is not None:
         columns.append(_column("up", view.up_s, text.duration))
         columns.append(_column("training", _share(view.busy_s, view.up_s), text.share))
+    if (used := view.get("energy")) is not None and None not in used["clients"]["joules"]:
+        columns.append(_column("energy", np.array(used["clients"]["joules"]), text.energy))
     if (kept_s := kept_waiting_s(view)) is not None:
         waited_s = np.array([kept_s.get(name, 0.0) for name in view.clients])
         columns.append(_column("waiting time caused", waited_s, text.duration))

@@ -130,6 +130,10 @@ class RunDirectory:
         if coalitions is not None:
             self._write("coalitions", coalitions)
 
+    def write_energy(self, rows: pa.Table) -> None:
+        """Write the energy of each client and server."""
+        self._write("energy", rows)
+
     def write_parent(self, rows: pa.Table) -> None:
         """Write the measurements of a fork's parent."""
         self.wrote_parent = True

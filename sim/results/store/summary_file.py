@@ -102,6 +102,24 @@ class _Budget(_Table):
     spent_seconds: NotRequired[list[Number]]
 
 
+class _Amounts(_Table):
+    joules: Number
+    cost: Number
+    co2_grams: Number
+
+
+class _Energy(_Amounts):
+    """Energy of all clients and servers; null stands for unknown amounts."""
+
+    currency: str
+    unknown: list[str]
+    parts: dict[str, _Amounts]
+    messages: dict[str, _Amounts]
+    servers: _Amounts
+    clients: dict[str, list[Number]]
+    simulation_cpu_seconds: Number
+
+
 class _OwnMeasure(_Table):
     """Measure that a function of the user computed."""
 
@@ -146,6 +164,7 @@ class _Summary(_Table):
     class_counts: NotRequired[list[list[int]] | None]
     samples: NotRequired[list[int]]
     budget: NotRequired[_Budget | None]
+    energy: NotRequired[_Energy | None]
     failed: NotRequired[_Failed | None]
     non_finite: NotRequired[_NotFinite | None]
     interrupted: NotRequired[bool]

@@ -26,6 +26,16 @@ COLUMNS = {
         ("state", pa.string(), "state of the client's device: `busy` or `down`"),
     ),
     "coalitions": COALITIONS_COLUMNS,
+    "energy": (
+        ("actor", pa.string(), "the client or the server"),
+        ("part", pa.string(), "`busy` or `idle` for its device, `sent` or `received` for its messages"),
+        ("type", pa.string(), "a message's class; null for a device"),
+        ("seconds", pa.float64(), "virtual seconds of the device in this state; null for messages"),
+        ("bytes", pa.int64(), "sent or delivered bytes; null for a device"),
+        ("joules", pa.float64(), "the energy; null if its constants are unknown"),
+        ("cost", pa.float64(), "the price of this energy, in the currency of the summary; null if unknown"),
+        ("co2_grams", pa.float64(), "grams of CO2 equivalent; null if unknown"),
+    ),
     "parent": (
         ("time", pa.float64(), "virtual seconds, of an evaluation later than the fork"),
         ("actor", pa.string(), "a client of the parent run"),
@@ -37,7 +47,7 @@ COLUMNS = {
 _SCHEMAS = {
     table: pa.schema([(name, kind) for name, kind, _ in columns]) for table, columns in COLUMNS.items()
 }
-SPECIAL_TABLES = {table: _SCHEMAS[table] for table in ("coalitions", "parent")}
+SPECIAL_TABLES = {table: _SCHEMAS[table] for table in ("coalitions", "energy", "parent")}
 """Tables that only some runs have."""
 TABLES = {table: schema for table, schema in _SCHEMAS.items() if table not in SPECIAL_TABLES}
 INTERVALS_SCHEMA = TABLES["intervals"]
@@ -48,6 +58,7 @@ _NEEDED: Mapping[str, Sequence[str]] = {
     "events": ("time", "event", "actor", "peer", "type"),
     "intervals": ("actor", "start", "end", "state"),
     "coalitions": ("time", "client", "coalition"),
+    "energy": ("actor", "part", "type", "seconds", "bytes", "joules", "cost", "co2_grams"),
     "parent": ("time", "actor", "name", "value"),
 }
 

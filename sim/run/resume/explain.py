@@ -21,8 +21,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import Provenance, changed, folders_of, of_another_version
 from sim.run.save.provenance import made_by
-from sim.run.setup.builder import SIMULATED, built
-from sim.run.setup.engine import with_engine
+from sim.run.setup.builder import SIMULATED, built, with_engine
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 from sim.world.participants import client_number

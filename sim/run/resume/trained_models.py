@@ -31,8 +31,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import CHECKSUM
 from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import ResumableRun
-from sim.run.setup.builder import PreparedRun, built
-from sim.run.setup.engine import with_engine
+from sim.run.setup.builder import PreparedRun, built, with_engine
 from sim.world.participants import client_number
 
 _ONLY = "model"  # name of the model of a client that has one
@@ -146,6 +145,9 @@ def trained_models(
     if adapters and not isinstance(scenario.model, Lora):
         problem = f'model.name = "{scenario.model.name}" has no adapters; use --format safetensors'
         raise UserError(f"{path}: --format peft: {problem}")
+    if adapters and scenario.protocol.method.merges_adapters:
+        problem = f'protocol.name = "{scenario.protocol.name}" merges products into the model'
+        raise UserError(f"{path}: --format peft: {problem}, which peft cannot read; use --format safetensors")
     device = earlier.provenance.machine.device.partition(":")[0]  # the first of several is enough
     device = device if device != "cuda" or torch.cuda.is_available() else "cpu"
     with built(scenario, data_dir, device) as run, tempfile.TemporaryDirectory() as folder:

@@ -78,23 +78,30 @@ def save(
     simulation: Simulation,
     summary: dict[str, Any],
     *,
+    energy: pa.Table | None = None,
     overwrite: bool = False,
     report: bool = True,
 ) -> RunResult:
     """Write the results, and move them to their directory; replace earlier results with `overwrite`.
 
-    If there is not even space for the summary, they go to a temporary folder.
+    energy: energy.parquet, if the scenario states constants. If there is not even space for the summary, they
+    go to a temporary folder.
     """
-    saved = _save(directory, simulation, summary, overwrite, report)
+    saved = _save(directory, simulation, summary, energy, overwrite, report)
     if saved.directory is not None:
         return saved
-    again = _save_elsewhere(directory, scenario, simulation, summary, report)
+    again = _save_elsewhere(directory, scenario, simulation, summary, energy, report)
     directory.discard()
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
 def _save_elsewhere(
-    first: RunDirectory, scenario: Scenario, simulation: Simulation, summary: dict[str, Any], report: bool
+    first: RunDirectory,
+    scenario: Scenario,
+    simulation: Simulation,
+    summary: dict[str, Any],
+    energy: pa.Table | None,
+    report: bool,
 ) -> RunResult:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
@@ -108,7 +115,7 @@ def _save_elsewhere(
             made=made_by(scenario, simulation.engine.device, simulation.engine.data),
             fork=summary.get("fork"),
         )
-        saved = _save(directory, simulation, summary, False, report, first)
+        saved = _save(directory, simulation, summary, energy, False, report, first)
         if saved.directory is None:
             directory.discard()
     except UserError:
@@ -146,6 +153,7 @@ def _save(
     directory: RunDirectory,
     simulation: Simulation,
     summary: dict[str, Any],
+    energy: pa.Table | None,
     overwrite: bool,
     report: bool,
     first: RunDirectory | None = None,
@@ -158,6 +166,8 @@ def _save(
         "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
     }
+    if energy is not None:
+        parts["energy.parquet"] = lambda: directory.write_energy(energy)
     if first is not None and first.wrote_parent:
         parts["parent.parquet"] = lambda: directory.copy(first.path / "parent.parquet")
     if report:

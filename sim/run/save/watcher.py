@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from sim.core.budget import BudgetedCompute
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.run.save.progress import RUNNING, Progress, Show
@@ -109,7 +110,8 @@ class Watcher(RunHook):
             least = simulation.least_iterations
             iterations = rules.iterations if least is None and simulation.count_up else least or 0
         if rules.budget is not None:
-            shares = [client.work.share_of(rules.budget) for client in simulation.clients_up]
+            computes = [client.compute for client in simulation.clients_up]
+            shares = [each.budget_share for each in computes if isinstance(each, BudgetedCompute)]
             budget_spent = min(shares, default=0.0)
         progress = Progress(
             phase=phase,

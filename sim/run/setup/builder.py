@@ -20,25 +20,25 @@ from sim.errors import FAILURES, UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Vector
+from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
 from sim.learning.metrics import metrics_of
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
+from sim.run.energy.budgets import metered, with_meters
+from sim.run.energy.meter import EnergyMeter
 from sim.run.save.provenance import made_by
 from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
     decided,
     first_device,
-    make_engine,
     require_precision,
     room_of,
     threads_here,
-    with_engine,
 )
-from sim.run.setup.learning import load_learning
+from sim.run.setup.learning import Learning, load_learning
 from sim.run.setup.plan import RunPlan, planned
 from sim.scenario.protocol_errors import made
 from sim.scenario.scenario import Scenario
@@ -54,6 +54,8 @@ class PreparedRun:
 
     scenario: Scenario
     simulation: Simulation
+    meter: EnergyMeter | None = None
+    """Meter of the energy, if the scenario states constants for it."""
     notices: tuple[str, ...] = ()
     """Further lines for the user, in addition to those from reading the scenario."""
 
@@ -99,7 +101,8 @@ def prepare(
         on = choose_device(device) if devices is None else first_device(devices, device)
         builder = _Builder(scenario, folder, on, classes, workers)
         new = tuple([line for line in builder.scenario.notices if line not in scenario.notices])
-        return PreparedRun(builder.scenario, builder.simulation(), new)
+        simulation = builder.simulation()
+        return PreparedRun(builder.scenario, simulation, metered(simulation, builder.plan.energy), new)
 
 
 def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
@@ -174,6 +177,31 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
             return NewcomersStart(peers, patience)
 
 
+def with_engine(scenario: Scenario, **settings: str | int | None) -> Scenario:
+    """Return the scenario with other, valid settings of its engine."""
+    return replace(scenario, engine=scenario.engine.model_copy(update=settings))
+
+
+def _engine_of(
+    scenario: Scenario,
+    learning: Learning,
+    workers: MakeWorkers,
+    engine: type[Engine],
+) -> Engine:
+    """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
+    return engine(
+        learning.data,
+        seed=scenario.run.seed,
+        device=learning.device,
+        backend=scenario.engine.way,
+        precision=scenario.engine.precision,
+        micro_batch=scenario.engine.micro_batch,
+        deferred=scenario.engine.deferred,
+        pending_limit_bytes=scenario.engine.pending_limit,
+        workers=workers(scenario, learning.data),
+    )
+
+
 class _Builder:
     """Builder of the parts of a simulation, in the order of their dependencies."""
 
@@ -188,10 +216,11 @@ class _Builder:
         with explained("the data and the models at the start", device):
             self.plan = plan = planned(scenario, folder, room=room_of(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
-            scenario = decided(scenario, learning)
+            chosen = decided(scenario, learning)
+            scenario = with_engine(scenario, **chosen)
             notices = tuple(dict.fromkeys([*scenario.notices, *plan.notices]))
             self.scenario = scenario = replace(scenario, notices=notices)
-            self.engine = make_engine(scenario, learning, workers, classes.engine)
+            self.engine = _engine_of(scenario, learning, workers, classes.engine)
             self.initial = self._initial_parameters()
         self.classes = classes
 
@@ -216,7 +245,7 @@ class _Builder:
             tie_key=_key_of_ties(scenario),
             refuses=has_non_finite if scenario.network.finite else None,
             make=made,
-            classes=self.classes,
+            classes=with_meters(self.classes, plan.energy),
             clusters=plan.learning.clusters,
             turned_away=plan.churn.turned_away,
             features=plan.learning.dataset.features,

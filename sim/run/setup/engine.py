@@ -1,14 +1,13 @@
-"""The engine of a run: device, backend, threads and workers."""
+"""Decisions about the engine of a run: device, backend, threads and workers."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 
 from sim.core.learning_settings import LearningSettings
 from sim.errors import FAILURES, UserError
-from sim.learning.engine import ClientData, Engine
+from sim.learning.engine import ClientData
 from sim.learning.engine.autotune import Trial, fastest_threads
 from sim.learning.engine.backends.kernels import ModelKernel, choose_backend
 from sim.learning.engine.devices import DeviceWorkers
@@ -122,11 +121,11 @@ def require_single_samples(scenario: Scenario, learning: Learning) -> None:
             raise model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
 
 
-def decided(scenario: Scenario, learning: Learning) -> Scenario:
-    """Return the scenario with the chosen backend and threads, which are measured for "fastest".
+def decided(scenario: Scenario, learning: Learning) -> dict[str, str | int]:
+    """Return the chosen backend and threads as settings of the engine; "fastest" ones are measured.
 
     The backend is measured with torch's current number of threads, and then the threads with that backend. A
-    run of the returned scenario does not measure again. Raises UserError for a backend that does not fit the
+    run with these settings does not measure again. Raises UserError for a backend that does not fit the
     model, for a precision that the device does not support, and for a model that fails on one sample.
     """
     require_precision(scenario, learning.device)
@@ -143,7 +142,7 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
         threads = fastest_threads(steps, learning.device)
     # Different models may have different backends; "auto" selects the same ones in each run on this device.
     taken = set(backends)
-    return with_engine(scenario, way=taken.pop() if len(taken) == 1 else "auto", threads=threads)
+    return {"way": taken.pop() if len(taken) == 1 else "auto", "threads": threads}
 
 
 def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Trial:
@@ -152,28 +151,3 @@ def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Tri
     engine, clients = scenario.engine, scenario.clients.count
     what = (own.architecture, own.objective, own.optimizer)
     return Trial(*what, sampler, clients, engine.precision, engine.micro_batch)
-
-
-def make_engine(
-    scenario: Scenario,
-    learning: Learning,
-    workers: MakeWorkers = threads_here,
-    engine: type[Engine] = Engine,
-) -> Engine:
-    """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
-    return engine(
-        learning.data,
-        seed=scenario.run.seed,
-        device=learning.device,
-        backend=scenario.engine.way,
-        precision=scenario.engine.precision,
-        micro_batch=scenario.engine.micro_batch,
-        deferred=scenario.engine.deferred,
-        pending_limit_bytes=scenario.engine.pending_limit,
-        workers=workers(scenario, learning.data),
-    )
-
-
-def with_engine(scenario: Scenario, **settings: str | int | None) -> Scenario:
-    """Return the scenario with other, valid settings of its engine."""
-    return replace(scenario, engine=scenario.engine.model_copy(update=settings))

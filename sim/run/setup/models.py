@@ -63,10 +63,10 @@ def _models(
     shape, parts = dataset.input_shape, scenario.protocol.method.parts
     each, options = ["common"] * len(groups), {"common": dict[str, Any]()}
     if isinstance(model, Decoupled):
+        if len(model.backbones) > 1:
+            _require_heterogeneous(scenario)
         each = _backbones(scenario, model, folder)
         options = {backbone: {"backbone": backbone, "parts": parts or ()} for backbone in each}
-        if len(options) > 1:
-            _require_heterogeneous(scenario)
     elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
@@ -74,6 +74,7 @@ def _models(
         )
     elif isinstance(model, Lora):
         options["common"]["base"] = model.load(dataset, folder)
+        options["common"]["merged"] = scenario.protocol.method.merges_adapters
     elif isinstance(model, OwnModel):
         options["common"]["seed"] = scenario.run.seed
         if dataset.inputs is not None:

@@ -18,6 +18,7 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import no_room
 from sim.learning.data.dataset import Dataset
 from sim.learning.models.size import Sized
+from sim.run.energy.constants import EnergyConstants, energy_constants
 from sim.run.setup.links import Names, links_among
 from sim.run.setup.memory import (
     Room,
@@ -73,7 +74,8 @@ class LearningPlan:
 class ClientPlan:
     """Plan of a client: work, number of samples, device, and settings of the protocol.
 
-    steps: the training steps that its budget allows; infinite without a budget of steps or samples.
+    steps: the training steps that its budget allows; infinite without a budget of steps or samples. watts:
+    power of the device, busy and idle, and region: its region; None if unknown.
     """
 
     work: Workload
@@ -83,6 +85,8 @@ class ClientPlan:
     up_at_start: bool
     steps: float
     settings: ProtocolSettings
+    watts: tuple[float, float] | None
+    region: str | None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -114,6 +118,8 @@ class RunPlan:
     links: Mapping[str, Links]
     network: NetworkModel
     networks: list[tuple[float, NetworkModel]]
+    energy: EnergyConstants | None = None
+    """Constants of energy; None if the scenario states none."""
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -147,8 +153,13 @@ def planned(
         slowness, cost = devices.slowness(index), devices.cost_model(index)
         steps = steps_allowed(scenario, names[index], work, samples)
         settings = learning.trainings[index].settings
-        clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings))
-    return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks)
+        watts, region = devices.power(index), devices.region(index)
+        clients.append(ClientPlan(work, samples, cost, slowness, up, steps, settings, watts, region))
+    power = None if scenario.server is None else scenario.server.power
+    of_servers = {each.name: devices.server_power(power, each.name) for each in learning.servers}
+    of_clients = {name: (each.watts, each.region) for name, each in zip(names, clients, strict=True)}
+    energy = energy_constants(scenario, of_clients, of_servers)
+    return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks, energy)
 
 
 def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) -> LearningPlan:

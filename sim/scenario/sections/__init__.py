@@ -15,6 +15,7 @@ from sim.scenario.sections.change import Change
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.energy import EnergySection
 from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.model_group import ModelGroup
 from sim.scenario.sections.network import Network
@@ -47,4 +48,5 @@ class Sections(Settings):
     engine: EngineSection = EngineSection()
     supervision: Supervision = Supervision()
     server: ServerSection | None = None
+    energy: EnergySection | None = None
     tuned: Tuned | None = None

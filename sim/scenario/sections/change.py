@@ -11,7 +11,7 @@ from protocols.framework.requirements import ProtocolSettings
 from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth
 from sim.world.latency.kinds import Latency
-from sim.world.loss import Loss
+from sim.world.loss.kinds import Loss
 from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants
 

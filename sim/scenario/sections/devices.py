@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import log10, prod
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from actors.settings.quantities import (
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
+from sim.scenario.sections.energy import DevicePower, Region
 from sim.world.devices.device import CostModel
 from sim.world.devices.slow_times import (
     MeasuredSlowTimes,
@@ -57,11 +58,15 @@ class DeviceClass(Settings):
     """Factor on all computing times."""
     memory: Size | None = None
     """Memory for the model."""
+    power: DevicePower | None = None
+    """Electric power."""
+    region: Region | None = None
+    """Region in the files of `[energy]`."""
 
     @model_validator(mode="after")
     def _one_way(self) -> DeviceClass:
         exactly_one(self, "share", "clients")
-        at_least_one(self, "slowdown", "step_time", "speed", "memory")
+        at_least_one(self, "slowdown", "step_time", "speed", "memory", "power", "region")
         return self
 
 
@@ -76,10 +81,14 @@ class DeviceOverride(Settings):
     """Time of one training step on these devices."""
     speed: Compute | None = None
     """Speed of these devices."""
+    power: DevicePower | None = None
+    """Electric power of these devices."""
+    region: Region | None = None
+    """Region of these devices in the files of `[energy]`."""
 
     @model_validator(mode="after")
     def _states_a_key(self) -> DeviceOverride:
-        at_least_one(self, "slowdown", "step_time", "speed")
+        at_least_one(self, "slowdown", "step_time", "speed", "power", "region")
         return self
 
 
@@ -92,6 +101,10 @@ class Devices(Settings):
     """Speed of the device; a job then takes its floating-point operations divided by the speed."""
     memory: Size | None = None
     """Memory of each device for the model: parameters, gradient, optimizer state and a batch must fit."""
+    power: DevicePower | None = None
+    """Electric power of each device while it is up. Without this key, energy is unknown."""
+    region: Region | None = None
+    """Region of the devices in the files of `[energy]`."""
     classes: tuple[DeviceClass, ...] = Field((), alias="class")
     """Kinds of devices that some clients have."""
     override: tuple[DeviceOverride, ...] = ()
@@ -212,6 +225,26 @@ class DevicesOfClients:
         kind = self._class(client)
         limit = kind.memory if kind is not None and kind.memory is not None else self._settings.memory
         return limit, kind.name if kind is not None else ""
+
+    def power(self, client: int) -> tuple[float, float] | None:
+        """Return a client's power in watts, busy and idle: stated, or drawn; None if unknown."""
+        found: DevicePower | None = self._stated("power", client)
+        return None if found is None else found.watts(self._seed, client)
+
+    def server_power(self, stated: DevicePower | None, name: str) -> tuple[float, float] | None:
+        """Return the power of a server like that of a client."""
+        return None if stated is None else stated.watts(self._seed, name)
+
+    def region(self, client: int) -> str | None:
+        """Return a client's region; None if unknown."""
+        region: str | None = self._stated("region", client)
+        return region
+
+    def _stated(self, key: str, client: int) -> Any:
+        """Return the value of a key: the last of the overrides, else that of the class, else of all."""
+        entries = (self._settings, self._class(client), *self._settings.overrides.get(client, ()))
+        stated = [getattr(each, key) for each in entries if each is not None]
+        return next((value for value in reversed(stated) if value is not None), None)
 
     def _class(self, client: int) -> DeviceClass | None:
         for kind in self._settings.classes:

@@ -1,6 +1,6 @@
 """The network between the clients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -8,12 +8,15 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError, Settings, at_least_one, default
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
 from sim.members import Groups, Members, is_one_client
-from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each, schedule_of
+from sim.scenario.sections.energy import EnergyOfBytes
+from sim.scenario.sections.selection import SelectedClients
+from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, Way, bandwidth_of_each, schedule_of
 from sim.world.latency.kinds import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
-from sim.world.loss import NO_LOSS, Loss
+from sim.world.loss.kinds import Loss
+from sim.world.loss.models import NO_LOSS
 from sim.world.membership.kinds import Membership
-from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel
+from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel, Schedule
 from sim.world.participants import Participants
 from sim.world.partitions import NetworkPartition
 
@@ -75,6 +78,32 @@ class NetworkClass(Settings):
         return self
 
 
+class NetworkOverride(SelectedClients):
+    """Exceptions for the network of some clients. Omitted keys are as in `[network]`.
+
+    Select the clients by exactly one of `clients`, `share` and `cluster`. If several entries state a
+    bandwidth for a client, the last entry applies.
+
+    `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` holds the
+    connection. If several entries with one of these keys select an end of a connection, the last entry
+    applies.
+    """
+
+    latency: Latency | None = None
+    """Propagation time of one message: a duration, or a table."""
+    uplink: ClientBandwidth | None = None
+    """Bandwidth from each of these clients into the network."""
+    downlink: ClientBandwidth | None = None
+    """Bandwidth from the network to each of these clients."""
+    loss: Loss | None = None
+    """Share of lost transmissions, or a table for losses in bursts or over time."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "NetworkOverride":
+        at_least_one(self, "latency", "uplink", "downlink", "loss")
+        return self
+
+
 class Network(Settings):
     """The network between the clients. Latency and both bandwidths are required: they have no defaults."""
 
@@ -86,7 +115,8 @@ class Network(Settings):
     downlink: ClientBandwidth
     """Bandwidth from the network to each client, shared fairly by its concurrent downloads."""
     loss: Loss = NO_LOSS
-    """Share of lost messages (on reliable links: of lost transmissions), or a table for losses in bursts."""
+    """Share of lost messages (on reliable links: of lost transmissions), or a table for losses in bursts or
+    over time."""
     link: Literal["reliable", "datagram"] = "reliable"
     """Reliable links retransmit after a loss and keep the order of messages; lost datagrams do not arrive."""
     retransmission_delay: PositiveDuration = default("200 ms")
@@ -107,8 +137,13 @@ class Network(Settings):
     finite: bool = False
     """True if receivers drop messages with a value that is not finite, and count them as "not finite"; this
     computes pending values. On real sockets receivers always do this."""
+    energy_per_byte: EnergyOfBytes | None = None
+    """Energy for each byte that a client or server sends, and for each byte that one receives: a quantity for
+    both, or a table. Without this key, the energy of messages is unknown."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
     """Classes of connections that differ."""
+    override: tuple[NetworkOverride, ...] = ()
+    """Exceptions for the network of some clients."""
     partition: tuple[NetworkPartition, ...] = ()
     """Scheduled network partitions."""
     server: ServerLinks | None = None
@@ -137,10 +172,11 @@ class Network(Settings):
         stated = None if number is None else getattr(self.classes[number], key)
         return getattr(self, key) if stated is None else stated
 
-    def prefixed(self) -> Iterator[tuple[str, "Network | NetworkClass"]]:
-        """Return this section and its classes, each with the prefix of its keys."""
+    def prefixed(self) -> Iterator[tuple[str, "Network | NetworkClass | NetworkOverride"]]:
+        """Return this section, its classes and its overrides, each with the prefix of its keys."""
         yield "network", self
         yield from ((f"network.class.{i}", kind) for i, kind in enumerate(self.classes))
+        yield from ((f"network.override.{i}", entry) for i, entry in enumerate(self.override))
 
     def members(self) -> Iterator[tuple[str, Members]]:
         """Return the stated lists of clients and servers, each with its key."""
@@ -190,24 +226,29 @@ class Network(Settings):
     def build(self, participants: Participants) -> NetworkModel:
         """Return the network between these clients and servers. Raises UserError."""
         partitions = [each.build(number, participants) for number, each in enumerate(self.partition)]
-        uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
-        downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
-        drawn = participants.names if self.server is None else participants.clients
-        drawn_bps = [(name, (uplink_bps(name), downlink_bps(name))) for name in drawn]
-        bandwidths = {name: both for name, both in drawn_bps if both != (None, None)}
-        schedules = {
-            name: (
-                schedule_of(self.uplink, name, participants.seed),
-                schedule_of(self.downlink, name, participants.seed),
+        overridden = [
+            tuple(
+                [
+                    participants.clients[client]
+                    for client in each.selected("network.override", i, participants)
+                ]
             )
-            for name in drawn
-        }
+            for i, each in enumerate(self.override)
+        ]
+        uplinks = self._ways("uplink", overridden, participants)
+        downlinks = self._ways("downlink", overridden, participants)
+        bandwidths = {name: (bps, downlinks[name][0]) for name, (bps, _) in uplinks.items()}
+        schedules = {name: (schedule, downlinks[name][1]) for name, (_, schedule) in uplinks.items()}
+        bandwidths = {name: both for name, both in bandwidths.items() if both != (None, None)}
         if self.server is not None:
             servers = (self.server.uplink, self.server.downlink)
             bandwidths |= dict.fromkeys(participants.servers, servers)
         return NetworkModel(
             self._link(None, participants),
-            classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
+            classes=(
+                *[self._class(number, participants) for number in range(len(self.classes))],
+                *self._overriding_classes(overridden, participants),
+            ),
             bandwidths=bandwidths,
             schedules={name: both for name, both in schedules.items() if both != (None, None)},
             partitions=tuple([each for each in partitions if each is not None]),
@@ -224,14 +265,47 @@ class Network(Settings):
         group_of = {name: number for number, group in enumerate(groups) for name in group}
         return ConnectionClass(link, group_of, where)
 
-    def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
-        """Return the model of the connections of class `number`; None: of those of no class."""
+    def _ways(
+        self, way: Way, overridden: Sequence[Sequence[str]], participants: Participants
+    ) -> dict[str, tuple[float | None, Schedule | None]]:
+        """Return, by name, the first bandwidth in one direction, and the bandwidths over time.
+
+        overridden: names of the clients that each override selects.
+        """
+        names = participants.names if self.server is None else participants.clients
+        settings = dict.fromkeys(names, getattr(self, way))
+        for entry, selected in zip(self.override, overridden, strict=True):
+            if (stated := getattr(entry, way)) is not None:
+                settings |= dict.fromkeys(selected, stated)
+        kinds = {id(each): each for each in settings.values()}
+        bps = {key: bandwidth_of_each(way, each, participants) for key, each in kinds.items()}
+        return {
+            name: (bps[id(each)](name), schedule_of(each, name, participants.seed))
+            for name, each in settings.items()
+        }
+
+    def _overriding_classes(
+        self, overridden: Sequence[Sequence[str]], participants: Participants
+    ) -> Iterator[ConnectionClass]:
+        """Yield the classes of the connections of overridden clients, the last override first."""
+        for i, entry in reversed(list(enumerate(self.override))):
+            if entry.latency is not None or entry.loss is not None:
+                stated = {key: getattr(entry, key) for key in ("latency", "loss")}
+                changed = {key: value for key, value in stated.items() if value is not None}
+                link = self.model_copy(update=changed)._link(None, participants, f"network.override.{i}")
+                yield ConnectionClass(link, dict.fromkeys(overridden[i], 0), "touching")
+
+    def _link(self, number: int | None, participants: Participants, prefix: str = "") -> ConnectionModel:
+        """Return the model of the connections of class `number`; None: of those of no class.
+
+        prefix: of the keys in the scenario, by default of the class or of `[network]`.
+        """
         reliable = self.of_class(number, "link") == "reliable"
-        key = "network.latency" if number is None else f"network.class.{number}.latency"
+        prefix = prefix or ("network" if number is None else f"network.class.{number}")
         return ConnectionModel(
-            latency_model(self.of_class(number, "latency"), key, participants),
+            latency_model(self.of_class(number, "latency"), f"{prefix}.latency", participants),
             reliable=reliable,
-            loss=self.of_class(number, "loss"),
+            loss=self.of_class(number, "loss").build(f"{prefix}.loss", participants),
             rto_s=self.of_class(number, "retransmission_delay"),
             # A reliable class in a network of datagrams has no duplicates and no reordering.
             duplicate=0.0 if reliable else self.of_class(number, "duplicate"),

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from actors.settings.base import SettingError, Settings, at_most_one
 from actors.settings.quantities import Compute, CountOrZero, PositiveDuration
 from sim.errors import UserError
+from sim.scenario.sections.energy import DevicePower, EnergyOfBytes, PowerUsageEffectiveness, Region
 from sim.world.churn.server_crash import ServerCrash
 from sim.world.devices.device import CostModel
 
@@ -27,6 +28,16 @@ class ServerSection(Settings):
     speed: Compute | None = None
     """Speed of a server's device, instead of `step_time`; a job then takes its floating-point operations
     divided by the speed."""
+    power: DevicePower | None = None
+    """Electric power of each server while it is up; busy means that its device computes. Without this key,
+    the energy of servers is unknown."""
+    energy_per_byte: EnergyOfBytes | None = None
+    """Energy for each byte that a server sends or receives; by default `network.energy_per_byte`."""
+    pue: PowerUsageEffectiveness | None = None
+    """Power usage effectiveness of the servers' data center: all its energy over that of its computers. It
+    multiplies the cost and the CO2 of servers, which are unknown without it."""
+    region: Region | None = None
+    """Region of the servers in the files of `[energy]`."""
     crash: tuple[ServerCrash, ...] = ()
     """Crashes of servers."""
 

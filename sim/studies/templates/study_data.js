@@ -119,6 +119,7 @@ function shown_interval(found, metric) {
 
 const UNITS = {
   seconds: [[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"]],
+  joules: [[1e9, "GJ"], [1e6, "MJ"], [1e3, "kJ"], [1, "J"], [1e-3, "mJ"]],
   bytes: [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]],
 };
 const COUNTS = [[1e15, "10¹⁵"], [1e12, "10¹²"], [1e9, "10⁹"], [1e6, "10⁶"], [1, ""]];

@@ -15,12 +15,13 @@ from sim.world.latency.measured import TraceLatency
 from sim.world.latency.nodes import LatencyByNode, LatencyModel
 from sim.world.latency.own import OwnLatency
 from sim.world.latency.positions import PositionLatency
+from sim.world.latency.table import TableLatency
 from sim.world.participants import Participants
 
 if TYPE_CHECKING:
     Latency = Distribution | LatencyByNode
 else:
-    _KINDS = (MatrixLatency, PositionLatency, TraceLatency)
+    _KINDS = (TableLatency, MatrixLatency, PositionLatency, TraceLatency)
     Latency = Annotated[
         distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS),
         PluginPoint(OwnLatency),

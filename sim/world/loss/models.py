@@ -6,21 +6,25 @@ for its loss. Both take one number of `draws` for each message, so the loss of a
 others.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import PositiveDuration, ShareAboveZero, ShareBelowOne
-from actors.settings.tables import Shorthand
 from sim.kernel.random import RandomStream
+
+if TYPE_CHECKING:
+    from sim.world.participants import Participants
 
 
 class LossProcess(ABC):
-    """Losses on one connection. Call the methods in the order of time."""
+    """PairLosses on one connection. Call the methods in the order of time."""
 
     __slots__ = ("draws",)
 
@@ -36,13 +40,19 @@ class LossProcess(ABC):
         """Return the number of losses in a row of a message sent at this time, and then each `every_s`."""
 
 
-class LossModel(Settings):
-    """Loss of connections of one kind."""
+class PairLosses(Protocol):
+    """Loss of connections of one kind, for known participants."""
 
     @property
-    @abstractmethod
     def rate(self) -> float:
         """Share of the transmissions that are lost in the long run."""
+
+    def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
+        """Return the loss process of this pair's connection. None if no transmission is ever lost."""
+
+
+class LossModel(Settings):
+    """Loss of connections of one kind."""
 
     @property
     @abstractmethod
@@ -53,11 +63,27 @@ class LossModel(Settings):
         """
 
     @abstractmethod
+    def build(self, key: str, participants: Participants) -> PairLosses:
+        """Return the losses between these participants. key: its key in the scenario. Raises UserError."""
+
+
+class ConstantLoss(LossModel):
+    """Kind of loss that does not depend on the participants."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """Share of the transmissions that are lost in the long run."""
+
+    @abstractmethod
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
         """Return the loss process of this pair's connection. None if no transmission is ever lost."""
 
+    def build(self, key: str, participants: Participants) -> PairLosses:
+        return self
 
-class IndependentLoss(LossModel):
+
+class IndependentLoss(ConstantLoss):
     """Each transmission is lost with the same probability, independently of the others."""
 
     kind: Literal["independent"]
@@ -96,7 +122,7 @@ class _Independent(LossProcess):
 # this one runs in continuous time. A chain that steps with messages would stay bad for hours on a connection
 # with one message a minute, and one more message would shift all later bursts. Here bursts depend on the seed
 # and the pair only.
-class BurstyLoss(LossModel):
+class BurstyLoss(ConstantLoss):
     """Gilbert-Elliott: a connection alternates between good and bad, for exponentially distributed times.
 
     The share (good * loss_good + bad * loss_bad) / (good + bad) is lost in the long run.
@@ -113,7 +139,7 @@ class BurstyLoss(LossModel):
     """Probability that a transmission in a bad period is lost."""
 
     @model_validator(mode="after")
-    def _bad_is_worse(self) -> "BurstyLoss":
+    def _bad_is_worse(self) -> BurstyLoss:
         if self.loss_bad <= self.loss_good:
             raise SettingError("loss_bad", self.loss_bad, f"must be more than loss_good ({self.loss_good:g})")
         return self
@@ -178,13 +204,4 @@ class _Bursty(LossProcess):
         self._bad ^= over % 2 == 1
 
 
-Loss = Annotated[
-    Annotated[IndependentLoss | BurstyLoss, Field(discriminator="kind")],
-    Shorthand(
-        lambda value: (
-            value if isinstance(value, dict | Settings) else {"kind": "independent", "probability": value}
-        ),
-        {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
-    ),
-]
 NO_LOSS = IndependentLoss(kind="independent", probability=0.0)

@@ -1,0 +1,136 @@
+"""FlexLoRA: a server averages products of adapters, and gives each client the best factors of its own rank.
+
+Bai, Chen, Qian, Yao and Li, "Federated fine-tuning of large language models under heterogeneous tasks and
+client resources" (2024), with the adapter s_i A_i B_i of rank r_i of client i, on a common frozen base:
+
+    each round: (A_i, B_i) <- the factors from the server, for the sampled clients i
+                (A_i, B_i) <- E local epochs
+                W <- sum_i n_i s_i A_i B_i / sum_i n_i
+                U S V^T <- the SVD of W
+                for client i: A_i <- the first r_i columns of U, s_i B_i <- the first r_i rows of S V^T
+
+The sum is exact, although the mean of A_i times the mean of B_i would not be; by the theorem of Eckart and
+Young, no factors of rank r_i are closer to it. With `[[model_group]]`, clients have adapters of different
+ranks. The rounds are those of `protocols.shared.server_rounds`. Until there is an average, a client trains
+its own initial factors. The server sends factors of the largest rank that it has seen to a client whose rank
+it does not know, and the client cuts them. A client is evaluated by the last factors that it received.
+
+Differences from the paper: adapters are stored transposed (`x A B`). The singular values all belong to B, as
+in the paper's B S on its other factor. The SVD takes no time of the server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
+from protocols.framework.vectors import Vector
+from protocols.shared.low_rank import (
+    LORA,
+    Sizes,
+    TrainedFactors,
+    best_factors,
+    factors_of,
+    refitted,
+    sizes_and_places,
+    sum_of_products,
+    weighted_factors,
+    widest,
+    with_factors,
+)
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
+
+
+@dataclass(frozen=True)
+class FactorsTask(RoundTask):
+    """Task to train from these factors of these sizes; with None, the client keeps its own."""
+
+    factors: Vector | None
+    sizes: Sizes
+    round: int
+
+
+@dataclass(frozen=True)
+class NewFactors:
+    """Factors of the new average, and their sizes."""
+
+    factors: Vector
+    sizes: Sizes
+
+
+class FlexLoRASettings(RoundSettings):
+    """Average products of adapters, and cut them to each client's rank."""
+
+
+class FlexLoRAServer(RoundServer):
+    """Server that averages products of adapters."""
+
+    average: Vector | None = None
+    """Last average of products."""
+
+    def setup(self) -> None:
+        self.sizes: dict[str, Sizes] = {}
+        self.cut: dict[Sizes, Vector] = {}
+
+    def task(self, client: str, number: int) -> RoundTask:
+        factors, sizes = self.factors_for(client)
+        return FactorsTask(factors, sizes, number)
+
+    def factors_for(self, client: str) -> tuple[Vector | None, Sizes]:
+        """Return the best factors of the average of the client's size, or else of the widest known size."""
+        if self.average is None:
+            return None, ()
+        sizes = self.sizes.get(client) or widest(list(self.sizes.values()))
+        if sizes not in self.cut:
+            self.cut[sizes] = self.apply(best_factors, self.average, sizes=sizes)
+        return self.cut[sizes], sizes
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        self.sizes |= {client: answer.sizes for client, answer in answers.items()}
+        weights, factors, sizes = weighted_factors(answers)
+        self.average = self.apply(sum_of_products, weights, *factors, sizes=tuple(sizes))
+        self.cut = {}
+
+    def news(self, client: str) -> object | None:
+        factors, sizes = self.factors_for(client)
+        return None if factors is None else NewFactors(factors, sizes)
+
+
+class FlexLoRA(RoundClient):
+    """Client with adapters of its own rank."""
+
+    Settings = FlexLoRASettings
+    search_space = SearchSpace(
+        "only the local work",
+        {
+            "local_steps": LOCAL_STEPS,
+        },
+    )
+    server = FlexLoRAServer
+    heterogeneous = True
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return (LORA,)
+
+    def setup(self) -> None:
+        self.sizes, self.places = sizes_and_places(self.context.model, "FlexLoRA")
+
+    async def work(self, task: Any) -> object:
+        self.params = self.params if task.factors is None else self.refitted(task)
+        trained = await self.trained(self.params)
+        factors = self.apply(factors_of, trained, sizes=self.sizes, places=self.places)
+        return TrainedFactors(factors, self.sizes, self.samples)
+
+    def learn(self, news: Any) -> None:
+        self.params = self.refitted(news)
+
+    def refitted(self, given: FactorsTask | NewFactors) -> Vector:
+        """Return the model with the given factors, cut to the client's rank."""
+        factors: Any = given.factors
+        if given.sizes != self.sizes:
+            own = self.apply(factors_of, self.params, sizes=self.sizes, places=self.places)
+            factors = self.apply(refitted, factors, own, given=given.sizes, sizes=self.sizes)
+        model: Vector = self.apply(with_factors, self.params, factors, sizes=self.sizes, places=self.places)
+        return model
