@@ -15,7 +15,7 @@ from docs.build.scenarios import markdown_table
 from sim.scenario.protocol_lookup import list_protocols, method_files
 
 ROOT = Path(__file__).parents[2]
-WEATHERS = ("calm", "5% lost", "30% lost", "one slow", "three slow", "churn", "partition", "all at once")
+WEATHERS = ("calm", "5 % lost", "30 % lost", "one slow", "three slow", "churn", "partition", "all at once")
 """Weathers of docs/weather, without the controls."""
 
 
