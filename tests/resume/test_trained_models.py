@@ -57,6 +57,58 @@ class Network(nn.Module):
         x = self.norm(self.again(torch.relu(self.hidden(x))))
         return self.out(self.drop(torch.relu(x)))
 """
+MORE_NETWORKS = """\
+import torch
+from torch import nn
+
+class Layered(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.inside = nn.ModuleList([nn.Linear(64, 64), nn.Linear(64, 64)])
+        self.norms = nn.ModuleList([nn.LayerNorm(64), nn.LayerNorm(64)])
+        self.out = nn.Linear(64, classes, bias=False)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for layer, norm in zip(self.inside, self.norms):
+            x = x + nn.functional.gelu(layer(norm(x)))
+        return self.out(x)
+
+class Sequence(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.convolution = nn.Conv1d(8, 16, 3, padding=1)
+        self.norm = nn.BatchNorm1d(16)
+        self.out = nn.Linear(128, classes)
+
+    def forward(self, x):
+        rows = x.reshape(len(x), 8, 8)
+        return self.out(torch.relu(self.norm(self.convolution(rows))).flatten(1))
+
+class Attention(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.place = nn.Parameter(torch.randn(8, 8) / 8)
+        self.read = nn.Linear(8, 24)
+        self.gain = nn.ParameterDict({"a": torch.ones(8), "b": torch.zeros(8)})
+        self.out = nn.Linear(8, classes)
+
+    def forward(self, x):
+        rows = x.reshape(len(x), 8, 8) + self.place
+        query, key, value = self.read(rows).chunk(3, dim=2)
+        mixed = torch.softmax(query @ key.mT, dim=2) @ value
+        return self.out((mixed * self.gain["a"] + self.gain["b"]).mean(1))
+
+class Frozen(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.base = nn.Sequential(nn.Linear(64, 96), nn.Tanh()).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(96, affine=False)
+        self.head = nn.Linear(96, classes)
+
+    def forward(self, x):
+        return self.head(self.norm(self.base(x.flatten(1))))
+"""
 ALONE = """\
 import sys
 for name in ("coterie", "sim", "protocols", "actors"):
@@ -66,10 +118,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from network import Network
+import network
 from safetensors.torch import load_file, save_file
 
-model = Network((64,), 10)
+model = getattr(network, sys.argv[3])((64,), 10)
 model.load_state_dict(load_file(sys.argv[1]))
 model.eval()
 samples = np.load(sys.argv[2])
@@ -103,6 +155,60 @@ class Decoupled(nn.Module):
         return scores
 
 
+class DeepBackbone(nn.Module):
+    """Five convolutions with batch norm, their mean over positions, and a head on the features' ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after, stride in ((1, 16, 2), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1)):
+            layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(after), nn.ReLU()]
+        self.backbone = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Linear(64, 64))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.backbone[:-1](x).flatten(1)
+        scores: Tensor = self.head(torch.relu(self.backbone[-1](pooled)))
+        return scores
+
+
+class Residual(nn.Module):
+    """ResNet9 with two channels and one group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def block(before: int, after: int, *pools: nn.Module) -> nn.Sequential:
+            convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+            return nn.Sequential(convolution, nn.GroupNorm(1, after), nn.ReLU(), *pools)
+
+        self.stem = nn.Sequential(block(1, 2), block(2, 4, nn.MaxPool2d(2)))
+        self.residual_1 = nn.Sequential(block(4, 4), block(4, 4))
+        self.middle = nn.Sequential(block(4, 8, nn.MaxPool2d(2)), block(8, 16, nn.MaxPool2d(2)))
+        self.residual_2 = nn.Sequential(block(16, 16), block(16, 16))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = self.middle(x + self.residual_1(x))
+        x = x + self.residual_2(x)
+        scores: Tensor = self.head(x.amax(dim=(2, 3)))
+        return scores
+
+
+def grouped_convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, padding=2),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+OF_PICTURES = "data.name=pictures.py:pictures"
 NAMED: dict[str, tuple[list[str], Callable[[], nn.Module]]] = {
     "logistic-regression": ([], lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))),
     "mlp": (
@@ -112,10 +218,16 @@ NAMED: dict[str, tuple[list[str], Callable[[], nn.Module]]] = {
         ),
     ),
     "cnn": (
-        ["data.name=pictures.py:pictures", "model.channels=[4]", "model.hidden=[16]", "model.norm=batch"],
+        [OF_PICTURES, "model.channels=[4]", "model.hidden=[16]", "model.norm=batch"],
         convolutions,
     ),
+    "cnn, group norm": (
+        [OF_PICTURES, "model.channels=[4]", "model.hidden=[]", "model.norm=group", "model.groups=2"],
+        grouped_convolutions,
+    ),
+    "resnet9": ([OF_PICTURES, "model.width=2", "model.groups=1"], Residual),
     "decoupled": (['model.backbones=["small-mlp"]'], Decoupled),
+    "decoupled, deep-cnn": ([OF_PICTURES, 'model.backbones=["deep-cnn"]'], DeepBackbone),
 }
 
 
@@ -141,7 +253,7 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
 def test_plain_torch_has_the_accuracy_of_the_run(tmp_path: Path, kind: str) -> None:
     settings, make = NAMED[kind]
     write(tmp_path, PICTURES, "pictures.py")
-    directory = run(tmp_path, DIGITS, f"model.name={kind}", *settings).directory
+    directory = run(tmp_path, DIGITS, f"model.name={kind.partition(',')[0]}", *settings).directory
     assert directory is not None
     for number, at, time_s in ((0, [], 4.0), (3, ["--at", "2 s"], 2.0)):
         result = command("export", directory, "--client", number, *at, "--out", tmp_path / "files")
@@ -157,6 +269,24 @@ def test_plain_torch_has_the_accuracy_of_the_run(tmp_path: Path, kind: str) -> N
         assert float(notes["time"]) == time_s and notes["model"] == "model"
 
 
+def accuracy_alone(folder: Path, file: Path, name: str) -> float:
+    """Accuracy of the user's own module with an exported file, in a process without coterie."""
+    words = [sys.executable, folder / "alone.py", file, folder / "samples.npz", name]
+    return float(subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", ["Layered", "Sequence", "Attention", "Frozen"])
+def test_own_modules_of_any_kind_are_loaded_where_coterie_is_not_installed(tmp_path: Path, name: str) -> None:
+    write(tmp_path, MORE_NETWORKS, "network.py")
+    write(tmp_path, ALONE, "alone.py")
+    directory = run(tmp_path, DIGITS, f"model.name=network.py:{name}").directory
+    assert directory is not None
+    file = Path(command("export", directory, "--client", "2").stdout.strip())
+    x, y = samples_of(directory, 2)
+    np.savez(tmp_path / "samples.npz", x=x.numpy(), y=y.numpy())
+    assert accuracy_alone(tmp_path, file, name) == measured(directory, "client-2", 4.0)
+
+
 def test_an_own_module_is_loaded_where_coterie_is_not_installed(tmp_path: Path) -> None:
     write(tmp_path, NETWORK, "network.py")
     write(tmp_path, ALONE, "alone.py")
@@ -168,16 +298,14 @@ def test_an_own_module_is_loaded_where_coterie_is_not_installed(tmp_path: Path) 
     assert file == directory / "models" / "client-2-at-4.safetensors"
     x, y = samples_of(directory, 2)
     np.savez(tmp_path / "samples.npz", x=x.numpy(), y=y.numpy())
-    alone = [sys.executable, tmp_path / "alone.py", file, tmp_path / "samples.npz"]
-    printed = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert float(printed) == measured(directory, "client-2", 4.0)
+    assert accuracy_alone(tmp_path, file, "Network") == measured(directory, "client-2", 4.0)
 
     of_run = coterie.load(directory)
     module = of_run.model("client-2")
     assert type(module).__name__ == "Network" and type(module.norm) is nn.BatchNorm1d
     assert type(module.drop) is nn.Dropout and module.again is module.hidden
     assert not module.frozen.weight.requires_grad and module.hidden.weight.requires_grad
-    assert accuracy(module, x, y) == float(printed)
+    assert accuracy(module, x, y) == measured(directory, "client-2", 4.0)
     state = of_run.state_dict(2)
     assert list(state) == list(module.state_dict()) and "shift" not in state
     np.testing.assert_allclose(of_run.predict(2, x), module(x).detach(), rtol=1e-5, atol=1e-6)
