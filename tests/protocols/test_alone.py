@@ -52,6 +52,8 @@ def training_of(protocol: tuple[str, ...]) -> tuple[tuple[str, ...], int, bool]:
             "afl",
             "clustered-fl",
             "ditto",
+            "flexlora",
+            "flora",
             "flt",
             "ifca",
             "lg-fedavg",

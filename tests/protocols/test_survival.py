@@ -49,6 +49,7 @@ ADAPTERS = Path(__file__).parents[2] / "docs/examples/models/low_rank.py"
 RANKS = (
     f'model={{ name = "{ADAPTERS}:LowRank" }}',
     f'model_group=[{{ clients = [1, 4], model = {{ name = "{ADAPTERS}:LowRank", rank = 1 }} }}]',
+    'clients.newcomers={ kind = "fresh" }',
 )
 """Adapters of two ranks, for methods that average their products."""
 
