@@ -45,9 +45,7 @@ def test_samples_of_changed_data_are_refused(tmp_path: Path, monkeypatch: pytest
     of_run = coterie.load(directory)
     assert len(of_run.test_samples(1)[1]) == 18
     made(tmp_path, 2)
-    with pytest.raises(
-        coterie.UserError, match="differ from those of the run: the clients' data was"
-    ):
+    with pytest.raises(coterie.UserError, match="differ from those of the run: the clients' data was"):
         of_run.test_samples(1)
 
 

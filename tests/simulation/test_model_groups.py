@@ -111,7 +111,10 @@ def test_models_of_two_widths_cannot_be_averaged() -> None:
             "all clients need the same model; remove the groups, or use a method that never mixes them, "
             'such as "local"',
         ),
-        (("protocol.name=mapl",), '"mapl" exchanges parts of models; use model.name = "decoupled" with several'),
+        (
+            ("protocol.name=mapl",),
+            '"mapl" exchanges parts of models; use model.name = "decoupled" with several',
+        ),
         (("protocol.name=spdb",), '"spdb" exchanges parts of models; remove the groups$'),
         (("protocol.name=fedper",), '"fedper" exchanges parts of models; remove the groups$'),
         (
