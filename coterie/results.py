@@ -17,6 +17,7 @@ from sim.results.evaluations import Evaluation, evaluations
 from sim.results.report import curves
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
+from sim.run.resume.client_samples import samples_of_tests
 from sim.run.resume.exploring import explore_run
 from sim.run.resume.lineage import lineage_of
 from sim.run.resume.trained_models import TrainedModel, trained_models
@@ -205,6 +206,16 @@ class Run:
         The other arguments are those of `state_dict`.
         """
         return self._trained(client, at, model).outputs(inputs)
+
+    def test_samples(self, client: int | str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the samples on which the run evaluates a client: inputs [samples, ...] and targets.
+
+        client: its number or name. The inputs are normalized, and the classes have the client's labels, as in
+        the run, so `predict` accepts the inputs. The data set is read again. Raises UserError if it has
+        changed since the run.
+        """
+        number = client_number(client_of(client), self._view.clients, "client =")
+        return samples_of_tests(self.directory, number, method=self._method)
 
     def _trained(self, client: int | str, at: float | str | None, model: str | None) -> TrainedModel:
         """Return a client's model; the models of all clients at the last time are kept."""

@@ -36,7 +36,8 @@ class PhoneBandwidth(Settings):
 
     kind: Literal["trace"]
     source: Literal["phones"]
-    """Trace file: `device-traces/phone_bandwidth.csv` in the data folder."""
+    """Trace file: `device-traces/phone_bandwidth.csv` in the data folder, with the columns `up_mean` and
+    `down_mean`."""
     unit: Literal["kbit/s", "kB/s"] = "kbit/s"
     """Unit of the trace. The source does not state the unit; the default is an assumption."""
 

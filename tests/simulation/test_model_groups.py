@@ -106,8 +106,17 @@ def test_models_of_two_widths_cannot_be_averaged() -> None:
             ("protocol.name=gossip",),
             r'\[\[model_group\]\] states several models: protocol.name = "gossip" mixes',
         ),
-        (("protocol.name=fedavg",), "all clients need the same model; remove the groups"),
-        (("protocol.name=mapl",), 'model_group: protocol.name = "mapl" exchanges parts of models'),
+        (
+            ("protocol.name=fedavg",),
+            "all clients need the same model; remove the groups, or use a method that never mixes them, "
+            'such as "local"',
+        ),
+        (
+            ("protocol.name=mapl",),
+            '"mapl" exchanges parts of models; use model.name = "decoupled" with several',
+        ),
+        (("protocol.name=spdb",), '"spdb" exchanges parts of models; remove the groups$'),
+        (("protocol.name=fedper",), '"fedper" exchanges parts of models; remove the groups$'),
         (
             ('clients.newcomers={ kind = "peer" }',),
             r'clients.newcomers.kind = "peer": copies whole models, but with \[\[',

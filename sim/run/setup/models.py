@@ -36,9 +36,10 @@ def models_of_clients(
     """
     method, models = scenario.protocol.method, scenario.models
     if method.parts is not None and scenario.model_group:
+        several = 'use model.name = "decoupled" with several backbones instead'
         raise UserError(
-            f'model_group: protocol.name = "{scenario.protocol.name}" exchanges parts of models; use '
-            'model.name = "decoupled" with several backbones instead'
+            f'model_group: protocol.name = "{scenario.protocol.name}" exchanges parts of models; '
+            f"{several if method.heterogeneous else 'remove the groups'}"
         )
     if len(set(groups)) > 1:
         _require_heterogeneous(scenario)
@@ -94,15 +95,16 @@ def _models(
 def _require_heterogeneous(scenario: Scenario) -> None:
     """Raise UserError unless the method and newcomers support models of different architectures."""
     newcomers, model = scenario.clients.newcomers, scenario.model
-    differ, remedy = "[[model_group]] states several models", "remove the groups"
+    differ, remedy, other = "[[model_group]] states several models", "remove the groups", "local"
     if not scenario.model_group:
         assert isinstance(model, Decoupled)
-        differ, remedy = f"model.backbones = {list(model.backbones)}", "name one"
+        differ, remedy, other = f"model.backbones = {list(model.backbones)}", "name one", "mapl"
     if not scenario.protocol.method.heterogeneous:
         what = "backbone" if not scenario.model_group else "model"
         raise UserError(
             f'{differ}: protocol.name = "{scenario.protocol.name}" mixes whole '
-            f"models, so all clients need the same {what}; {remedy}"
+            f"models, so all clients need the same {what}; {remedy}, or use a method that never "
+            f'mixes them, such as "{other}"'
         )
     if not isinstance(newcomers, FreshStart):
         raise UserError(
