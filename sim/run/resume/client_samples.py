@@ -11,8 +11,7 @@ import numpy as np
 from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.run.resume.resuming import ResumableRun, changed
-from sim.run.setup.builder import built
-from sim.run.setup.engine import with_engine
+from sim.run.setup.builder import built, with_engine
 
 
 def samples_of_tests(
