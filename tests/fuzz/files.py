@@ -158,6 +158,7 @@ _LATENCIES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"kind": "matrix", "file": "matrix.npy", "unit": "ms"}, "matrix.npy"),
     ({"kind": "matrix", "file": "matrix.csv", "unit": "ms"}, "matrix.csv"),
 )
+_POWER = {"devices.power": {"busy": "5 W", "idle": "1 W"}, "devices.region": "north"}
 # What a scenario says to use a trace, and the trace's file.
 _USES: tuple[tuple[dict[str, Any], str], ...] = (
     *(({"network.latency": latency}, file) for latency, file in _LATENCIES),
@@ -173,6 +174,13 @@ _USES: tuple[tuple[dict[str, Any], str], ...] = (
     *(({"devices.measured": {"file": file}}, file) for file in ("slow.csv", "slow.parquet")),
     *(({"churn_process": [{"kind": "table", "file": file}]}, file) for file in ("up.csv", "up.parquet")),
     ({"clients.topology": {"kind": "edge-list", "file": "edges.txt"}}, "edges.txt"),
+    *(
+        ({f"network.{key}": {"kind": "table", "file": file} for key in keys}, file)
+        for keys in (("uplink", "downlink"), ("latency", "loss"), ("uplink", "latency", "loss"))
+        for file in ("link.csv", "link.parquet")
+    ),
+    ({"network.downlink": {"kind": "mahimahi", "file": "packets.txt"}}, "packets.txt"),
+    *(({"energy": {"carbon": {"file": file}}, **_POWER}, file) for file in ("grid.csv", "grid.parquet")),
 )
 
 
@@ -197,6 +205,13 @@ def traces(rng: Random, changes: int) -> tuple[list[str], Commands]:
         "slow.parquet": slow,
         "up.csv": (up := "client,start_s,end_s\n0,0,9\n1,0.5,1\n2,0,0.3\n2,0.6,1.5\n5,0,1\n"),
         "up.parquet": up,
+        "link.csv": (
+            link := "time_s,mbit_per_s,latency_ms,loss\n0,8,20,0\n0.5,0,30,1\n0.9,4,25,0.2\n3,0,0,0\n"
+        ),
+        "link.parquet": link,
+        "packets.txt": "".join(f"{each}\n" for each in sorted(numbers.integers(1, 900, 60))),
+        "grid.csv": (grid := "region,hour,per_kwh\nnorth,0,30\nnorth,1,45.5\nsouth,0,400\n"),
+        "grid.parquet": grid,
         "edges.txt": "# a ring\n" + "".join(f"{client} {(client + 1) % 6}\n" for client in range(6)),
     }
     Path("data").unlink()
