@@ -102,7 +102,8 @@ def test_a_method_alone_trains_as_it_does_and_sends_nothing(protocol: tuple[str,
             assert own.iterations == -(-STEPS // at_once)
             expected = by_hand(other, client, at_once, fresh)
             assert np.abs(expected - client.compute.initial().numpy()).max() > 1e-3
-            np.testing.assert_allclose(own.params.numpy(), expected, rtol=1e-4, atol=1e-6)
+            hint = "add the method to `by_epochs` if it trains by epochs"
+            np.testing.assert_allclose(own.params.numpy(), expected, rtol=1e-4, atol=1e-6, err_msg=hint)
             assert not own.weights()
 
 
