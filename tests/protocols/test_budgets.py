@@ -53,7 +53,7 @@ def test_every_client_takes_exactly_its_steps(
     with ran(DIGITS_BY_BUDGET, *patient, *WEATHERS[weather], *times) as world:
         assert steps_of(world) == [steps] * 6
         assert all(client.finished for client in world.clients)
-        assert np.isfinite([learner(world, i).params.numpy() for i in range(6)]).all()
+        assert all(np.isfinite(learner(world, i).params.numpy()).all() for i in range(6))
 
 
 # --- what ends a run ----------------------------------------------------------------------------------------
