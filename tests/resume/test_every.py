@@ -80,6 +80,9 @@ def cut_short(whole: Path, folder: Path, time_s: float) -> Path:
     path.mkdir(parents=True)
     for name in kept:
         shutil.copy(whole / name, path / name)
+    for code in whole.iterdir():  # of the user's models
+        if code.is_dir():
+            shutil.copytree(code, path / code.name)
     return folder / whole.name
 
 
