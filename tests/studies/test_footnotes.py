@@ -124,7 +124,9 @@ def test_every_kind_of_warning_is_in_the_lists_of_runs(
     found = state(sweep.parent)
     [ended] = [each for each in found["ended"] if each["bad"]]
     assert any(part in line for line in ended["bad"])
-    assert found["sweeps"][0]["bad"] == ["1 of 8 runs with warnings"]
+    # Other tests of this process may have run the study again, with fewer cells.
+    runs = {cell["directory"] for cell in json.loads((sweep / INDEX).read_text())["cells"]}
+    assert found["sweeps"][0]["bad"] == [f"1 of {len(runs)} runs with warnings"]
 
 
 def _warned(sweep: Path) -> Path:
