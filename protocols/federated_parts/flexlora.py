@@ -17,6 +17,10 @@ it does not know, and the client cuts them. A client is evaluated by the last fa
 
 Differences from the paper: adapters are stored transposed (`x A B`). The singular values all belong to B, as
 in the paper's B S on its other factor. The SVD takes no time of the server.
+
+Limits: with all singular values in one factor, training diverges at learning rates at which averages of equal
+ranks do not, so that a FlexLoRA that is slow because of lost messages may stay below training alone. Each cut
+to a small rank loses a part of what the client has learned.
 """
 
 from collections.abc import Mapping, Sequence
