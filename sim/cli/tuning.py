@@ -43,6 +43,14 @@ def tune(
         float,
         Option(min=0.0, max=0.9, help="Share of training samples held out, if the scenario states none."),
     ] = 0.2,
+    over: Annotated[
+        list[str] | None,
+        Option(
+            metavar="AXIS=CASE",
+            help="Case of the file's sweep in which each trial runs. Repeat the option to score trials by "
+            "the mean over several cases.",
+        ),
+    ] = None,
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     jobs: Jobs = None,
@@ -65,7 +73,7 @@ def tune(
             require_packages("tune", "tune --sampler tpe", "optuna")
         from sim.studies.cells import Stated
         from sim.studies.tuning.files import write_files
-        from sim.studies.tuning.methods import methods_of
+        from sim.studies.tuning.methods import conditions_of, methods_of
         from sim.studies.tuning.tuning import Tuning, tuning_seeds
         from sim.studies.tuning.tuning import tune as run_tuning
         from sim.studies.worker import CellOptions
@@ -74,7 +82,13 @@ def tune(
         names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
         found = methods_of(stated, names, validation_share)
         tuning = Tuning(
-            file, found, trials, tuning_seeds(seeds or 2), sampler, found[0].stated.scenario().run.seed
+            file,
+            found,
+            trials,
+            tuning_seeds(seeds or 2),
+            sampler,
+            found[0].stated.scenario().run.seed,
+            conditions_of(stated, over or ()),
         )
         if dry_run:
             _print_search(tuning)

@@ -152,6 +152,8 @@ _NAMES = (
     "x" * 5000,
     "../x",
     "local,,",
+    "method=local",
+    "=",
 )
 _NUMBERS = ("0", "-1", "1", "2", "1e3", "x", "", "9" * 30, "nan", "0.5")
 
@@ -160,10 +162,12 @@ def tunings(rng: Random, changes: int) -> tuple[list[str], Commands]:
     """A search over a shipped scenario with odd methods, numbers and overrides; it is only listed."""
     table, words, added = _any_scenario(rng), [], ["--dry-run"]
     for _ in range(changes):
-        match rng.choice(("methods", "methods", "trials", "seeds", "validation-share", "sampler", "set")):
+        match rng.choice(
+            ("methods", "methods", "trials", "seeds", "validation-share", "sampler", "over", "set")
+        ):
             case "set":
                 more = ["--set", _override(table, rng)]
-            case "methods" as option:
+            case "methods" | "over" as option:
                 more = [f"--{option}", rng.choice(_NAMES)]
             case option:
                 more = [f"--{option}", rng.choice(_NUMBERS)]

@@ -22,7 +22,7 @@ from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
 from sim.studies.tuning.files import BEST, BEST_OF, TRIALS, TUNED, best_rows, write_files
-from sim.studies.tuning.methods import methods_of
+from sim.studies.tuning.methods import conditions_of, methods_of
 from sim.studies.tuning.sampler_names import SamplerName
 from sim.studies.tuning.samplers import Sobol, sampler_of
 from sim.studies.tuning.tuning import Tuning, TuningResult, tune, tuning_seeds
@@ -312,6 +312,66 @@ def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path
     for words in (["--methods", "nope"], ["--trials", "0"], ["--seeds", "x"], ["--sampler", "nope"]):
         refused = CliRunner().invoke(app, ["tune", str(path), *words])
         assert refused.exit_code == 2, words
+
+
+LINKS = """
+[[sweep.case]]
+axis = "link"
+name = "calm"
+
+[[sweep.case]]
+axis = "link"
+name = "lossy"
+set = ["network.loss=0.5"]
+
+[[sweep.case]]
+axis = "pace"
+name = "slow"
+set = ["devices.step_time=200 ms"]
+"""
+
+
+def test_a_trial_over_several_cases_has_the_mean_of_their_scores(tmp_path: Path) -> None:
+    path = study(tmp_path, STUDY + LINKS)
+    over = conditions_of(Stated(path, (), (), True), ["link=calm", "link=lossy"])
+    both = tune(tuning_of(path, ["gossip"], conditions=over), out=tmp_path / "both", execute=here)
+    alone = []
+    for condition in over:
+        tuning = tuning_of(path, ["gossip"], conditions=[condition])
+        alone.append(tune(tuning, out=tmp_path / "alone", execute=here).trials["gossip"])
+    for trial, calm, lossy in zip(both.trials["gossip"], *alone, strict=True):
+        assert trial.settings == calm.settings == lossy.settings
+        assert trial.selection == pytest.approx((calm.selection + lossy.selection) / 2, rel=1e-12)
+        assert calm.selection != lossy.selection
+        assert [cell.values["link"] for cell in trial.cells] == ["calm", "calm", "lossy", "lossy"]
+        assert [cell.key for cell in trial.cells] == [cell.key for cell in (*calm.cells, *lossy.cells)]
+    write_files(both)
+    assert "# Trials ran with link = lossy." in (both.directory / TUNED).read_text(encoding="utf-8")
+    assert both.directory.name not in {path.name for path in (tmp_path / "alone").iterdir()}
+
+
+def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
+    stated = Stated(study(tmp_path, STUDY + LINKS), (), (), True)
+    both = conditions_of(stated, ["pace=slow", "link=lossy", "link=calm"])
+    assert [each.values for each in both] == [
+        {"pace": "slow", "link": "lossy"},
+        {"pace": "slow", "link": "calm"},
+    ]
+    assert both[0].overrides == ("devices.step_time=200 ms", "network.loss=0.5")
+    assert [each.values for each in conditions_of(stated, [])] == [{}]
+
+
+@pytest.mark.parametrize(
+    "over, words",
+    [
+        (["link=none"], "--over link=none: must be axis=value, one of method=alone|gossip; link=calm|lossy"),
+        (["link"], "--over link: must be axis=value, one of method="),
+        (["link=calm", "link=calm"], "--over link=calm: appears twice; name each case once"),
+    ],
+)
+def test_unknown_cases_are_refused(tmp_path: Path, over: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        conditions_of(Stated(study(tmp_path, STUDY + LINKS), (), (), True), over)
 
 
 def test_the_command_says_that_no_trial_succeeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

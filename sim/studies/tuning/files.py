@@ -15,6 +15,7 @@ from sim.errors import UserError
 from sim.results import text
 from sim.run.save.provenance import version_of
 from sim.scenario.reading import find_scenario
+from sim.studies.index import in_words
 from sim.studies.option_values import as_toml
 from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
 from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
@@ -131,6 +132,7 @@ def _tuned(result: TuningResult) -> str:
         f"{tuning.trials} trials per method with the {tuning.sampler} sampler, each with the seeds",
         f"{', '.join(map(str, tuning.seeds))}. The trial with the best mean of the last tenth of the",
         f"evaluations on the clients' held-out samples was selected; {TRIALS} lists all trials.",
+        *(f"Trials ran with {in_words(each.values)}." for each in tuning.conditions if each.values),
         "Compare the methods with other seeds:",
         "",
         f"coterie sweep {TUNED} --seeds 5",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
 from sim.errors import UserError
@@ -12,7 +13,7 @@ from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
 from sim.scenario.sections.sweep import Sweep
-from sim.studies.cells import Stated
+from sim.studies.cells import AxisChoice, Stated, axis_value
 
 _RATE = "training.learning_rate"
 _MEASURES = {"classification": "validation_accuracy", "quadratic": "distance"}
@@ -54,6 +55,37 @@ def methods_of(stated: Stated, names: Sequence[str], validation_share: float) ->
     if not names:
         return [_method(runs.scenario().protocol.label, runs, validation_share)]
     return [_method(name, _selecting(runs, name, sweep), validation_share) for name in names]
+
+
+def conditions_of(stated: Stated, over: Sequence[str]) -> list[AxisChoice]:
+    """Return the conditions in which each trial runs: combinations of cases of the file's sweep.
+
+    over: ``"axis=case"``, the cases to combine; without any, the only condition is the scenario itself.
+    Raises UserError.
+    """
+    runs, alone = stated.of_runs()
+    cases: dict[str, list[AxisChoice]] = {}
+    for case in (alone or _sweep_of(runs) or Sweep()).case:
+        choice = AxisChoice({case.axis: case.name}, case.set, case.unset)
+        cases.setdefault(case.axis, []).append(choice)
+    known = {axis: [choice.values[axis] for choice in choices] for axis, choices in cases.items()}
+    wanted: dict[str, list[AxisChoice]] = {}
+    for option in over:
+        axis, value = axis_value(option, known, "--over")
+        chosen = next(choice for choice in cases[axis] if str(choice.values[axis]) == value)
+        if chosen in wanted.setdefault(axis, []):
+            raise UserError(f"--over {option}: appears twice; name each case once")
+        wanted[axis].append(chosen)
+    return [_merged(choices) for choices in product(*wanted.values())]
+
+
+def _merged(choices: Sequence[AxisChoice]) -> AxisChoice:
+    """Return the changes of several axes as one."""
+    return AxisChoice(
+        {axis: value for choice in choices for axis, value in choice.values.items()},
+        tuple([override for choice in choices for override in choice.overrides]),
+        tuple([key for choice in choices for key in choice.unset]),
+    )
 
 
 def _sweep_of(runs: Stated) -> Sweep | None:

@@ -25,6 +25,7 @@ from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
 from sim.scenario.sections.sweep import Comparing
 from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, cell_of
+from sim.studies.index import Value
 from sim.studies.option_values import as_toml
 from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
 from sim.studies.tuning.methods import TunedMethod
@@ -45,7 +46,10 @@ def tuning_seeds(stated: int | tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A tuning study. seed: of the sampler. file: the scenario file as stated."""
+    """A tuning study. seed: of the sampler. file: the scenario file as stated.
+
+    conditions: changes to the scenario; each trial runs with every seed in each of them.
+    """
 
     file: Path
     methods: Sequence[TunedMethod]
@@ -53,10 +57,15 @@ class Tuning:
     seeds: tuple[int, ...]
     sampler: SamplerName
     seed: int
+    conditions: Sequence[AxisChoice] = (AxisChoice({}, ()),)
 
     @property
     def name(self) -> str:
         return default_name(self.file)
+
+    @property
+    def runs_per_trial(self) -> int:
+        return len(self.seeds) * len(self.conditions)
 
     @property
     def threads(self) -> int:
@@ -84,7 +93,8 @@ class TuningTrial:
     """One choice of settings of a method, and its results.
 
     settings: searched settings by whole key; empty for those of the scenario. selection, test: mean of the
-    last tenth of the evaluations, over clients and seeds; nan if a run failed. reason: why it failed.
+    last tenth of the evaluations, over clients, seeds and conditions; nan if a run failed. reason: why it
+    failed.
     """
 
     method: TunedMethod
@@ -133,7 +143,7 @@ def tune(
 ) -> TuningResult:
     """Run all trials that have no results yet, and return all results. Raises UserError."""
     how = how or CellOptions()
-    if (count := len(tuning.methods) * tuning.trials * len(tuning.seeds)) > CELLS_MAX:
+    if (count := len(tuning.methods) * tuning.trials * tuning.runs_per_trial) > CELLS_MAX:
         raise UserError(f"the search has {count:,} runs; must be at most {CELLS_MAX:,}", tuning.file)
     samplers: dict[str, Sampler] = {}
     trials: dict[str, list[TuningTrial]] = {}
@@ -184,7 +194,11 @@ def _add_cells(trial: TuningTrial, tuning: Tuning) -> None:
     """Plan the runs of a trial; a choice of settings that the scenario refuses counts as a failure."""
     choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
     try:
-        made = [cell_of(trial.method.stated, [choice], seed) for seed in tuning.seeds]
+        made = [
+            cell_of(trial.method.stated, [choice, condition], seed)
+            for condition in tuning.conditions
+            for seed in tuning.seeds
+        ]
     except UserError as error:
         if not trial.number:
             raise
@@ -201,14 +215,18 @@ def _plan(tuning: Tuning, trials: Mapping[str, list[TuningTrial]]) -> _TuningPla
         [each.name, each.source, str(each.space), each.stated.overrides] for each in tuning.methods
     ]
     definition += [digest(method.stated.scenario()) for method in tuning.methods]
+    definition += [condition for condition in tuning.conditions if condition.values]
+    axes: dict[str, tuple[Value, ...]] = {
+        "method": tuple([method.name for method in tuning.methods]),
+        "trial": tuple(range(tuning.trials)),
+    }
+    for axis in tuning.conditions[0].values:
+        axes[axis] = tuple(dict.fromkeys(condition.values[axis] for condition in tuning.conditions))
     return _TuningPlan(
         file=tuning.methods[0].stated.file,
         name=tuning.name,
         question=f"Tuning of {', '.join(method.name for method in tuning.methods)}",
-        axes={
-            "method": tuple([method.name for method in tuning.methods]),
-            "trial": tuple(range(tuning.trials)),
-        },
+        axes=axes,
         seeds=tuning.seeds,
         labels={},
         compare=Comparing(),
