@@ -51,6 +51,13 @@ def tune(
             "the mean over several cases.",
         ),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        Option(
+            metavar="KEY",
+            help="Setting that is not searched; you can repeat the option: protocol.local_steps.",
+        ),
+    ] = None,
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     jobs: Jobs = None,
@@ -80,7 +87,7 @@ def tune(
 
         stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
         names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
-        found = methods_of(stated, names, validation_share)
+        found = methods_of(stated, names, validation_share, keep or ())
         tuning = Tuning(
             file,
             found,

@@ -167,7 +167,7 @@ def tunings(rng: Random, changes: int) -> tuple[list[str], Commands]:
         ):
             case "set":
                 more = ["--set", _override(table, rng)]
-            case "methods" | "over" as option:
+            case "methods" | "over" | "keep" as option:
                 more = [f"--{option}", rng.choice(_NAMES)]
             case option:
                 more = [f"--{option}", rng.choice(_NUMBERS)]

@@ -314,6 +314,16 @@ def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path
         assert refused.exit_code == 2, words
 
 
+def test_a_kept_setting_is_not_searched(tmp_path: Path) -> None:
+    stated = Stated(study(tmp_path), (), (), True)
+    searched, kept = (methods_of(stated, ["gossip", "alone"], 0.2, keep) for keep in ((), ["protocol.merge"]))
+    assert [*searched[0].space] == ["training.learning_rate", "protocol.merge", "protocol.local_steps"]
+    assert [*kept[0].space] == ["training.learning_rate", "protocol.local_steps"]
+    assert kept[1].space == searched[1].space
+    with pytest.raises(UserError, match="--keep protocol.nope: no method searches this key"):
+        methods_of(stated, ["gossip"], 0.2, ["protocol.nope"])
+
+
 LINKS = """
 [[sweep.case]]
 axis = "link"

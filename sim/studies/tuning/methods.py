@@ -41,11 +41,14 @@ class TunedMethod:
         return SearchSpace(self.source, self.space).at(point)
 
 
-def methods_of(stated: Stated, names: Sequence[str], validation_share: float) -> list[TunedMethod]:
+def methods_of(
+    stated: Stated, names: Sequence[str], validation_share: float, keep: Sequence[str] = ()
+) -> list[TunedMethod]:
     """Return the named methods of a scenario file, or without names the file's method.
 
     validation_share: share of each client's training samples that is held out for the selection, if the
-    scenario states none; 0 if the data or the partition contain validation samples. Raises UserError.
+    scenario states none; 0 if the data or the partition contain validation samples. keep: whole keys that
+    are not searched. Raises UserError.
     """
     runs, alone = stated.of_runs()
     sweep = alone or _sweep_of(runs) or Sweep()
@@ -53,8 +56,14 @@ def methods_of(stated: Stated, names: Sequence[str], validation_share: float) ->
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"--methods: {twice[0]} appears twice; name each method once")
     if not names:
-        return [_method(runs.scenario().protocol.label, runs, validation_share)]
-    return [_method(name, _selecting(runs, name, sweep), validation_share) for name in names]
+        found = [_method(runs.scenario().protocol.label, runs, validation_share)]
+    else:
+        found = [_method(name, _selecting(runs, name, sweep), validation_share) for name in names]
+    searched = dict.fromkeys(key for method in found for key in method.space)
+    if unknown := [key for key in keep if key not in searched]:
+        raise UserError(f"--keep {unknown[0]}: no method searches this key; searched: {', '.join(searched)}")
+    kept = set(keep)
+    return [replace(one, space={k: v for k, v in one.space.items() if k not in kept}) for one in found]
 
 
 def conditions_of(stated: Stated, over: Sequence[str]) -> list[AxisChoice]:
