@@ -320,7 +320,7 @@ def test_a_kept_setting_is_not_searched(tmp_path: Path) -> None:
     assert [*searched[0].space] == ["training.learning_rate", "protocol.merge", "protocol.local_steps"]
     assert [*kept[0].space] == ["training.learning_rate", "protocol.local_steps"]
     assert kept[1].space == searched[1].space
-    with pytest.raises(UserError, match="--keep protocol.nope: no method searches this key"):
+    with pytest.raises(UserError, match=r"--keep protocol\.nope: no method searches this key"):
         methods_of(stated, ["gossip"], 0.2, ["protocol.nope"])
 
 
