@@ -18,13 +18,13 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test weather test-deep test-portable test-newest test-slow check fuzz peers bench reference papers changelog docs size gpu wheel clean
+.PHONY: run test weather test-deep test-portable test-newest test-long test-slow check fuzz peers bench reference papers changelog docs size gpu wheel clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
 
 # Use one thread per worker: by default, torch starts one thread per core in every worker.
-test test-deep test-slow: export OMP_NUM_THREADS ?= 1
+test test-deep test-long test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -39,9 +39,9 @@ test-deep: $(INSTALLED)
 # Together they cover each setting and number of threads. The second uses one worker, so each thread has a core.
 test-portable: $(INSTALLED)
 	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 \
-		$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+		$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
 	OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
-		$(BIN)/python -m pytest -n 1 $(ARGS)
+		$(BIN)/python -m pytest -n 1 -m "not slow" $(ARGS)
 
 # The tests with the newest releases that pyproject.toml allows, in a separate, new environment. Before the tests, the
 # quickstart must give the same trace as with the pinned releases. ARGS as for `make test`.
@@ -56,7 +56,11 @@ test-newest: $(INSTALLED)
 		$$at/bin/python -c 'import glob, json, sys; print(json.load(open(glob.glob(sys.argv[1])[0]))["trace_hash"])' \
 			"$$at/newest/*/summary.json" >$$at/newest.hash || exit 1; done
 	cmp .venv/newest.hash .venv-newest/newest.hash
-	.venv-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	.venv-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+# The tests that take more than half a second each. Continuous integration runs them after `make test`.
+test-long: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "long and not slow" $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)

@@ -103,6 +103,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_hostile_is_refused_without_cost(what: str) -> None:
     tracemalloc.start()
@@ -120,6 +121,7 @@ def test_messages_as_deep_as_allowed() -> None:
     assert decoded(nested(20)) is not None
 
 
+@pytest.mark.long
 def test_many_small_things_are_a_message() -> None:
     edges = tuple((i % 100, i % 90) for i in range(50_000))
     weights = {f"client-{i}": {"a": i / 7, "b": 0.5} for i in range(5_000)}

@@ -113,6 +113,7 @@ def test_gossipy_takes_about_one_step_per_client_and_period() -> None:
     assert 3 * 21 <= steps - 21 <= 4 * 21  # one step of each when it is made, and what has arrived by the end
 
 
+@pytest.mark.long
 def test_peak_memory_is_that_of_the_process_and_not_of_who_started_it() -> None:
     before = peak_memory_bytes()
     held = b"1" * (before + 2**28)
@@ -156,6 +157,7 @@ def test_a_profile_tells_the_parts_of_the_program_apart(module: str, part: str) 
     assert profiling.part_of_file(json.__file__) is None
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="bytecodes are counted for Python 3.11")
 @pytest.mark.skipif(sys.gettrace() is not None, reason="somebody else traces")
 def test_an_update_takes_no_more_bytecodes_and_frames_than_it_did() -> None:

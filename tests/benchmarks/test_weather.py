@@ -130,6 +130,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
     return run_sweep(plan(folder / "weather_one_model.toml", only=only), out=folder / "runs", execute=here)
 
 
+@pytest.mark.long
 def test_a_row_is_of_the_clients_that_are_not_excluded(
     swept: SweepResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -490,6 +490,7 @@ def test_the_version() -> None:
     assert (result.exit_code, result.stdout) == (0, f"coterie {version('coterie')}\n")
 
 
+@pytest.mark.long
 def test_the_schema_is_json() -> None:
     result = CliRunner().invoke(app, ["schema"])
     assert result.exit_code == 0
@@ -529,6 +530,7 @@ def test_seeds_of_a_sweep_are_so_many_or_these(asked: str, seeds: str) -> None:
 SHORT_GOSSIP = ("--set", "run.duration=2 s", "--set", "run.evaluate_every=2 s")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["run gossip", "sweep gossip --set network.loss=0"])
 def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -548,6 +550,7 @@ def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
 _HEAVY = ("torch", "sklearn", "scipy", "pandas", "polars", "pyarrow", "plotly")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("commands", "forbidden"),
     [

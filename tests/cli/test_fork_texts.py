@@ -22,6 +22,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_a_fork_is_shown_as_one(runs: Path) -> None:
     [parent] = runs.iterdir()

@@ -24,6 +24,7 @@ def _python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_four_files_work_at_once(tmp_path: Path) -> None:
     code, written, _ = _init("mutual_help", "--out", tmp_path)
     names = ["mutual_help.py", "mutual_help.toml", "test_mutual_help.py", "mutual_help.ipynb"]

@@ -11,6 +11,7 @@ from tests.scenario.texts import SMALL, write
 LONG = "x" * 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

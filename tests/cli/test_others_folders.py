@@ -41,6 +41,7 @@ def sprung(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("*.sprung")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "module"),
     [
@@ -64,6 +65,7 @@ def test_no_process_imports_from_the_current_folder(
     assert (done.returncode, sprung(tmp_path)) == (0, []), done.stderr
 
 
+@pytest.mark.long
 def test_pictures_do_not_hang_on_settings_in_the_current_folder(
     tmp_path: Path, coterie_in: Callable[..., Any]
 ) -> None:

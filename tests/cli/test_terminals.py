@@ -33,15 +33,18 @@ def finished(folder: Path, environment: Mapping[str, str], after: str = "", befo
     return done.stdout.decode("ascii")
 
 
+@pytest.mark.long
 def test_any_terminal_will_do(tmp_path: Path) -> None:
     assert f"report: {tmp_path / 'runs'}" in finished(tmp_path, ASCII)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("redirections", [">/dev/full 2>&1", ">&- 2>&-"])
 def test_what_nobody_can_read_ends_no_run(tmp_path: Path, redirections: str) -> None:
     finished(tmp_path, {}, redirections)
 
 
+@pytest.mark.long
 def test_a_list_that_cannot_be_written_is_no_success() -> None:
     command = [sys.executable, "-m", "sim", "list", "scenarios"]
     with open("/dev/full", "wb") as full:
@@ -50,12 +53,14 @@ def test_a_list_that_cannot_be_written_is_no_success() -> None:
     assert done.stderr == "cannot write the output: No space left on device\n"
 
 
+@pytest.mark.long
 def test_who_reads_need_not_stay(tmp_path: Path) -> None:
     code = tmp_path / "code"
     finished(tmp_path, {}, f"; echo $? >{code}; }} | true", before="{")
     assert code.read_text() == "0\n"
 
 
+@pytest.mark.long
 def test_a_name_that_the_system_cannot_write_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, QUADRATIC.replace("[run]", '[run]\nname = "größe"'))
     command = [sys.executable, "-m", "sim", "run", str(file), "--out", str(tmp_path / "runs")]

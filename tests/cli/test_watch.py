@@ -306,6 +306,7 @@ def test_the_page_in_a_browser(port: int, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_as_it_should(runs: Path) -> None:
     command = [sys.executable, "-m", "sim", "watch", str(runs), "--port", "0"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

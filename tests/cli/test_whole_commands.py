@@ -110,6 +110,7 @@ def check_results(folder: Path) -> dict[str, Any]:
     return run.summary()
 
 
+@pytest.mark.long
 def test_a_run_and_its_options(invoke: Callable[..., Result], tmp_path: Path) -> None:
     options = ("--seed", "7", "--set", "clients.count=4", "--set", "run.name=mine", "--device", "cpu")
     result = invoke(QUADRATIC, "--quiet", *options)
@@ -187,6 +188,7 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
     assert "Ended early" in (results(tmp_path).path / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_run_between_two_events(invoke: Callable[..., Result], tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     result = invoke(QUADRATIC, *own(tmp_path, INTERRUPTS.format(times=1)), "--quiet")
@@ -207,6 +209,7 @@ def test_a_second_ctrl_c_ends_it_at_once(invoke: Callable[..., Result], tmp_path
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_while_everybody_trains_alone_keeps_the_run(
     invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

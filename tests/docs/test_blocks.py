@@ -133,6 +133,7 @@ def merged(base: dict[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("block", "command"), commands(), ids=[f"{block}: {command}" for block, command in commands()]
 )
@@ -159,6 +160,7 @@ def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: p
     assert result.exit_code == 0, f"{block}: {command}\n{result.output}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/fidelity").glob("*.md")), ids=lambda page: page.stem)
 def test_the_fidelity_pages_name_whole_commands(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also within a line: an option alone leaves open of what, and no test could tell whether it is one."""

@@ -58,6 +58,7 @@ def test_an_entry_is_bibtex() -> None:
     assert ARXIV.keys() <= set(list_protocols())
 
 
+@pytest.mark.long
 def test_each_page_of_a_method_says_how_to_cite_it() -> None:
     for name, page in method_pages().items():
         assert ("```bibtex" in page) == (name not in WITHOUT_PAPER), name

@@ -89,6 +89,7 @@ def _run(extended: Path, protocol: str, *more: str) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_run_uses_what_the_examples_add(extended: Path) -> None:
     folder = _run(extended, "fedmedian", "--note", "a trial")
     assert '"note": "a trial"' in (folder / "summary.json").read_text(encoding="utf-8")
@@ -102,6 +103,7 @@ def test_a_run_uses_what_the_examples_add(extended: Path) -> None:
     assert joins == [3.0, 11.0, 19.0]
 
 
+@pytest.mark.long
 def test_a_field_of_a_message_adds_to_its_size(extended: Path) -> None:
     events = pq.read_table(_run(extended, "gossip") / "events.parquet").to_pylist()
     before = AgedModel(params=np.zeros(64 * 8 + 8 + 8 * 10 + 10, np.float32), age=1, time=1.0)

@@ -106,6 +106,7 @@ def problems(part: str) -> Iterator[str]:
                 yield f"`{name}` is not in {', '.join(where) or 'the sources'}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_named_is_there(page: str) -> None:
     found = [f"{problem}, in: {part[:100]}" for part in parts(page) for problem in problems(part)]

@@ -109,6 +109,7 @@ def test_claims_that_cannot_be_judged_name_their_form() -> None:
     assert overall(["in part", "no"]) == overall(["yes", "no"]) == overall(["yes", "in part"]) == "in part"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", sorted({command(row) for row in rows()} - {""}))
 def test_commands_are_ones_that_coterie_takes(words: str) -> None:
     program, verb, *rest = shlex.split(words)
@@ -201,6 +202,7 @@ def test_a_reversed_order_changes_the_verdict_of_each_row(monkeypatch: pytest.Mo
         assert verdict(row) != "yes", row["what"]
 
 
+@pytest.mark.long
 def test_a_study_that_still_runs_is_left_as_it_is(results: Path, tmp_path: Path) -> None:
     planned = plan(STUDIES / "cobo_table1.toml")
     cells = [

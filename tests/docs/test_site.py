@@ -41,6 +41,7 @@ def entries(page: str, text: str) -> set[str]:
     return {str(Path(page).parent / line) for block in found for line in block.splitlines()}
 
 
+@pytest.mark.long
 def test_every_page_is_in_a_table_of_contents(made: dict[str, str]) -> None:
     notebooks = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.ipynb")]
     expected = {str(Path(name).with_suffix("")) for name, text in made.items() if "orphan: true" not in text}
@@ -78,6 +79,7 @@ def test_every_method_has_a_page_of_what_is_known_of_it(made: dict[str, str]) ->
     assert "(/fidelity/cobo.md)" in made["protocols/cobo.md"]
 
 
+@pytest.mark.long
 def test_the_commands_of_methods_pages_run(made: dict[str, str]) -> None:
     for name in sorted(set(list_protocols()) - OF_ADAPTERS):
         lines = re.findall(r"^coterie .*$", made[f"protocols/{name}.md"], re.MULTILINE)

@@ -125,12 +125,14 @@ def alone() -> float:
 
 
 # Gossip with int8 is compared with gossip itself, `test_int8_gossip_is_gossip_up_to_rounding`.
+@pytest.mark.long
 @pytest.mark.parametrize("name", [each for each in EACH if each.values != ("int8_gossip",)])
 def test_it_learns_more_than_alone(name: str, alone: float) -> None:
     with ran(*world_of(name)) as simulation:
         assert accuracy(simulation) > alone + 0.03
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EACH)
 def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
     """A server waits for what is lost."""
@@ -138,6 +140,7 @@ def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float
         assert accuracy(simulation) > (0.6 if name in WITH_SERVER else 0.9) * alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WITH_SERVER)
 def test_those_that_did_not_train_are_told(name: str) -> None:
     told = ("protocol.broadcast=all", "protocol.fraction=0.4", *SHORT)
@@ -330,6 +333,7 @@ def test_ifca_finds_the_clusters() -> None:
         assert len(pairs) == 2 and len({model for _, model in pairs}) == 2
 
 
+@pytest.mark.long
 def test_int8_gossip_is_gossip_up_to_rounding() -> None:
     """The same messages at the same times. A level is a 127th of the largest number, and errors average out.
 
@@ -393,6 +397,7 @@ def test_divshare_sends_all_fragments_and_each_to_a_few() -> None:
         assert numel / 7 * 4 <= bytes_of(simulation, "Fragment") < numel / 7 * 4 + 100
 
 
+@pytest.mark.long
 def test_on_slow_links_fragments_come_through(alone: float) -> None:
     """Where a whole model takes ten rounds, pieces of each one help; whole ones are old when they come."""
     slow = ("network.uplink=12 kbit/s", "run.duration=40 s", "run.evaluate_every=40 s")
@@ -443,6 +448,7 @@ def test_choco_sends_the_largest_of_a_change_and_adds_it() -> None:
         assert 8 * k <= bytes_of(simulation, "Change") < 8 * k + 150
 
 
+@pytest.mark.long
 def test_copies_of_choco_are_what_their_owners_hold_also_where_rounds_were_missed() -> None:
     """One client is cut off for a while: whoever saw a gap has asked."""
     cut = (

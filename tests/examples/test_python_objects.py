@@ -4,6 +4,8 @@ import runpy
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 import coterie
 from sim.core.process import simulating
 from sim.run.setup.builder import build
@@ -50,6 +52,7 @@ step_time = "100 ms"
 """
 
 
+@pytest.mark.long
 def test_fifty_lines_are_the_run_of_a_scenario(tmp_path: Path) -> None:
     file = EXAMPLES / "fifty_lines.py"
     text = file.read_text(encoding="utf-8")
@@ -62,6 +65,7 @@ def test_fifty_lines_are_the_run_of_a_scenario(tmp_path: Path) -> None:
         assert simulation.trace.hash() == same.trace.hash()
 
 
+@pytest.mark.long
 def test_the_hook_counts_lost_messages(tmp_path: Path) -> None:
     losses = runpy.run_path(str(EXAMPLES / "losses.py"))["Losses"]()
     keys = {

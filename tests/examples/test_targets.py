@@ -50,6 +50,7 @@ def last(directory: Path, client: int, name: str) -> float:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_segmentation_is_measured_by_the_overlap_of_masks(tmp_path: Path) -> None:
     directory = ran(tmp_path, "segmentation")
@@ -66,6 +67,7 @@ def test_segmentation_is_measured_by_the_overlap_of_masks(tmp_path: Path) -> Non
     assert "iou" in report
 
 
+@pytest.mark.long
 def test_ranking_is_measured_by_order_alone_and_lower_ranks_are_better(tmp_path: Path) -> None:
     directory = ran(tmp_path, "ranking", "run.compare_alone=true", "training.learning_rate=0.01")
     outputs, relevances = outputs_of(directory, 2)
@@ -93,6 +95,7 @@ def test_ranking_is_measured_by_order_alone_and_lower_ranks_are_better(tmp_path:
     assert listed.stdout.count("best_rank ") == 2
 
 
+@pytest.mark.long
 def test_a_run_with_own_measures_is_resumed_with_its_copy_of_the_code(tmp_path: Path) -> None:
     directory = ran(tmp_path, "ranking", "run.duration=5 s")
     (tmp_path / "ranking.py").write_text("raise OSError\n")
@@ -106,6 +109,7 @@ def test_a_run_with_own_measures_is_resumed_with_its_copy_of_the_code(tmp_path: 
         assert last(resumed, 3, name) == last(whole, 3, name)
 
 
+@pytest.mark.long
 def test_runs_with_two_directions_of_a_measure_are_not_compared(tmp_path: Path) -> None:
     folders = []
     for better in ("higher", "lower"):

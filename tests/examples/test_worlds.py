@@ -40,6 +40,7 @@ def scenario(tmp_path: Path, *keys: str) -> Scenario:
     return load_scenario(write(tmp_path, GOSSIP), options("clients.count=40", *keys))
 
 
+@pytest.mark.long
 def test_all_at_once_in_one_run(tmp_path: Path) -> None:
     text = GOSSIP + f'\n[[churn_process]]\nkind = "{WORLD}/churn.py:with_outages"\n'
     text = text.replace(

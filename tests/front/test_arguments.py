@@ -29,6 +29,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_odd_calls_raise_what_is_documented(seed: int, finished: Path) -> None:
     """`make fuzz` makes thousands of them."""
@@ -39,6 +40,7 @@ def test_odd_calls_raise_what_is_documented(seed: int, finished: Path) -> None:
 NO_PATHS = ("a\0b", "\ud800", "y" * 5000, "x/" * 2500, "~nobody-here", "~nobody-here/runs")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [*NO_PATHS, *map(Path, NO_PATHS)], ids=kind)
 def test_what_cannot_be_a_path(path: str | Path, finished: Path) -> None:
     world = calls._WORLD
@@ -87,6 +89,7 @@ def test_arrays_without_axes(array: np.ndarray, finished: Path) -> None:
             use()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [math.nan, math.inf, 10**400, 10**5000, 1j], ids=kind)
 def test_what_is_no_target(number: Any, finished: Path) -> None:
     with pytest.raises(UserError, match=r"^target = .*: must be a finite number"):

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "docs" / "examples" / "scripts"
 
 
+@pytest.mark.long
 def test_the_script_compares_two_methods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +41,7 @@ def test_a_run_that_gets_nowhere_is_given_up(
     assert lines[given_up - 1].startswith("10 s: ") and lines[-1].startswith("20 s: ")
 
 
+@pytest.mark.long
 def test_prototypes_of_a_class_come_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +56,7 @@ def test_prototypes_of_a_class_come_together(
     assert {row["class"] for row in rows if row["client"] == "client-5"} == set("56789")
 
 
+@pytest.mark.long
 def test_an_exported_model_is_used_without_coterie(tmp_path: Path) -> None:
     models = ROOT / "docs" / "examples" / "models"
     own = [f"model.name={models / 'transformer.py'}:Transformer", "model.width=32", "run.duration=2 s"]

@@ -22,6 +22,7 @@ def shown(notebook: dict[str, Any]) -> list[list[tuple[str, ...]]]:
 SLOW = ("stragglers",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [pytest.param(each, marks=pytest.mark.slow if each.stem in SLOW else ()) for each in TEXTS],

@@ -103,6 +103,7 @@ def test_what_it_raises_at_the_end_costs_no_results(here: Path) -> None:
     assert run.summary["finished"] is True and raised.value.__notes__[0].endswith(str(run.directory))
 
 
+@pytest.mark.long
 def test_what_it_raises_before_anything_was_measured_leaves_nothing(here: Path) -> None:
     def stops(evaluation: Evaluation) -> None:
         raise Stop

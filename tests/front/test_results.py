@@ -73,6 +73,7 @@ def test_other_measures_are_drawn_as_in_the_report(here: Path) -> None:
     assert run.plot("accuracy").layout.height != run.plot("loss").layout.height
 
 
+@pytest.mark.long
 def test_finished_results_are_reused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(**more: object) -> coterie.Run:
         return coterie.run(CONTENTS, quiet=True, reuse=True, **more)  # type: ignore[arg-type]

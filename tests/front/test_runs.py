@@ -116,6 +116,7 @@ def test_a_method_of_coterie_may_be_named_by_its_class(here: Path) -> None:
     assert ran(protocol=Gossip).scenario == ran(out="other").scenario
 
 
+@pytest.mark.long
 def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +157,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("as_script", [False, True])
 def test_a_class_without_functions_is_of_its_file(here: Path, as_script: bool) -> None:
     """Imported by a script, or written in it: its file is kept, and other code is another run."""
@@ -421,6 +423,7 @@ def test_a_home_is_a_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert coterie.load(f"~/runs/{run.directory.name}").summary == run.summary
 
 
+@pytest.mark.long
 def test_numbers_of_numpy_paths_and_ranges_are_taken(here: Path) -> None:
     shown = coterie.run(
         CONTENTS | {"clients": {"count": np.int64(4)}},

@@ -25,6 +25,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return coterie.sweep(folder / "world.toml", set=BOTH, seeds=2, jobs=1, out=folder / "runs", quiet=True)
 
 
+@pytest.mark.long
 def test_a_sweep_has_a_row_for_each_run(swept: Sweep) -> None:
     assert swept.runs.columns == ["protocol.name", "seed", "state", "directory"]
     assert swept.runs.select("protocol.name", "seed").rows() == [
@@ -44,6 +45,7 @@ def test_the_same_call_runs_nothing_again(swept: Sweep) -> None:
     assert again.directory == swept.directory and again.runs.equals(swept.runs)
 
 
+@pytest.mark.long
 def test_compared_as_by_the_command(swept: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     compared = coterie.compare(swept, baseline="protocol.name=local")
@@ -155,6 +157,7 @@ def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.Monkey
             coterie.sweep("gossip", set={"protocol.name": methods})
 
 
+@pytest.mark.long
 def test_what_failed_is_told(tmp_path: Path) -> None:
     (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
     (tmp_path / "fails.py").write_text(
@@ -183,6 +186,7 @@ def test_only_unique_names_stand_for_their_code() -> None:
     }
 
 
+@pytest.mark.long
 def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "world.toml").write_text(QUADRATIC, encoding="utf-8")
     (tmp_path / "idle_to_sweep.py").write_text(

@@ -85,6 +85,7 @@ def test_a_script_loses_one_message_and_delays_another() -> None:
         ]
 
 
+@pytest.mark.long
 def test_averaging_converges_to_the_mean_of_the_optima() -> None:
     with World(DPSGD, [[0.0], [3.0], [9.0]], learning_rate=0.05, settings={"local_steps": 1}) as world:
         world.run(until_s=400.0)
@@ -133,6 +134,7 @@ def test_a_client_that_joins_later_is_down_before() -> None:
         assert world.clients[1] is not None
 
 
+@pytest.mark.long
 def test_equal_worlds_have_equal_hashes() -> None:
     hashes = set()
     for seed in (1, 1, 2):

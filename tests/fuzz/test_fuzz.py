@@ -78,6 +78,7 @@ def in_this_process(arguments: list[str]) -> Outcome:
     return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ALIKE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spoiled_input_is_refused_in_words(
@@ -93,6 +94,7 @@ def test_spoiled_input_is_refused_in_words(
         assert found is None, (changed, first, found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ALIKE)
 def test_unspoiled_input_is_accepted(
     kind: str, valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +127,7 @@ for seed in range(int(sys.argv[2])):
 """
 
 
+@pytest.mark.long
 def test_packed_files_take_no_more_memory_than_there_is(tmp_path: Path) -> None:
     """In a process of its own, whose forks have 2 GB each, and a limit of time each."""
     signal.alarm(0)  # which is for one case; these are several

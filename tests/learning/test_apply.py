@@ -192,6 +192,7 @@ def test_calls_with_equal_static_arguments_are_computed_together() -> None:
     assert engine.statistics.batches == 2
 
 
+@pytest.mark.long
 def test_a_number_that_differs_at_every_call_costs_no_memory() -> None:
     """Each is a function of its own: the results are right, and few are remembered."""
     engine = new_engine()
@@ -446,6 +447,7 @@ def inverse(flat: Tensor) -> Tensor:
 FLOATS = st.lists(st.floats(-4, 4, width=32).filter(lambda x: abs(x) > 1e-2), min_size=3, max_size=3)
 
 
+@pytest.mark.long
 @given(first=FLOATS, second=FLOATS, power=st.sampled_from([2, 3, 0.5, -1]))
 @examples(40)
 def test_arithmetic_number_by_number(first: list[float], second: list[float], power: float) -> None:

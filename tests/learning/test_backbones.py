@@ -81,6 +81,7 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
             torch.testing.assert_close(few_after, after[:3], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in SMALL])
 def test_a_large_one_trains(backbone: str) -> None:
     model = decoupled(backbone)
@@ -123,6 +124,7 @@ def test_torchvisions_networks_are_theirs(name: str) -> None:
     torch.testing.assert_close(ours.forward(flat, x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_torchvision_is_not_imported_without_need() -> None:
     code = "import sys; import sim.learning.models.modules.backbones; sys.exit('torchvision' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

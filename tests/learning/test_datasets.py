@@ -267,6 +267,7 @@ def test_real_fashion_mnist(real_data: Path) -> None:
     assert (round(float(mean[0]), 4), round(float(std[0]), 4)) == (0.2860, 0.3530)
 
 
+@pytest.mark.long
 def test_real_cifar_10(real_data: Path, tmp_path: Path) -> None:
     """The original files are pickles of Python 2; one of them is enough to see that they can be read."""
     folder = tmp_path / "cifar-10-batches-py"
@@ -278,6 +279,7 @@ def test_real_cifar_10(real_data: Path, tmp_path: Path) -> None:
     assert np.bincount(arrays.train_y).tolist() == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
 
 
+@pytest.mark.long
 def test_real_cifar_100(real_data: Path) -> None:
     data = load_images("cifar-100", real_data)
     assert np.bincount(data.train_y).tolist() == [50] * 100

@@ -135,6 +135,7 @@ def assert_close(got: dict[int, np.ndarray], expected: dict[int, np.ndarray]) ->
         np.testing.assert_allclose(got[client], values, rtol=1e-4, atol=5e-5, err_msg=f"client {client}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 @pytest.mark.parametrize("model", OF_NUMBERS)
 def test_batched_per_client_and_plain_training_agree(model: str, optimizer: Optimizer) -> None:

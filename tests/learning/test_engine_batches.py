@@ -52,6 +52,7 @@ def test_short_and_long_ranges_are_sorted_side_by_side() -> None:
         assert np.array_equal(together[client, :, :count], alone)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("permutations", "count"),
     [(by_sorting, count) for count in (2, 3, 5, 7, 16, 50)]

@@ -177,6 +177,7 @@ def kept(kernel: ModelKernel, name: str, samples: int) -> int:
     return sum(storage.nbytes() for storage in storages.values()) // 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", IMAGES)
 def test_it_is_what_layers_keep_for_the_backward_pass_and_not_much_more(name: str) -> None:
     """`vmap` keeps most: parameters, inputs and results once more, in the order of a convolution in groups.
@@ -214,6 +215,7 @@ def test_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- jobs in a call ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_call_on_a_gpu_takes_a_sixteenth_of_it(name: str, card: Any) -> None:
     kernel, subset = ModelKernel(built(name), cross_entropy, "vmap"), subset_of(name, 8)

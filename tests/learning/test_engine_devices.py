@@ -37,6 +37,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer("adam")], ids=["plain", "adam"])
 @pytest.mark.parametrize(("model", "backend"), MODELS)

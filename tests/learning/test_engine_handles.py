@@ -138,6 +138,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(steps=STEPS)
 @examples(250)
 def test_arithmetic_equals_numpy_whenever_numbers_are_made(steps: list[tuple[str, int, int, Any]]) -> None:

@@ -16,6 +16,7 @@ from tests.simulation.worlds import DIGITS, write
 SIZES = (1, 3, 4)  # of batches of 7 samples: equal parts, a smaller last one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
 def test_parts_of_a_batch_add_up_to_the_whole(model: str, backend: str) -> None:
     x, y = client_data([7, 7], shape=SHAPES[model], device="cpu").train.gather(*_all_of(2, 7))

@@ -51,6 +51,7 @@ LR = {"name": "logistic-regression"}
 OPTIMIZERS = {"plain": Optimizer(), "momentum": Optimizer("sgd", momentum=0.9), "adam": Optimizer("adam")}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(

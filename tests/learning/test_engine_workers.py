@@ -71,6 +71,7 @@ CLIENTS = 18  # more than are begun at once
 MODELS = [("mlp", "dense"), ("decoupled", "vmap"), ("cnn", "loop")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "optimizer", [Optimizer(), Optimizer("sgd", momentum=0.9)], ids=["plain", "momentum"]
 )

@@ -203,6 +203,7 @@ def test_flops_of_attention_and_of_products_of_many() -> None:
     assert found.total == 3 * (2 * 2 * 3 * 5 * 5 * 8)
 
 
+@pytest.mark.long
 def test_counting_does_not_load_torchs_compiler() -> None:
     """It would take longer than a short run."""
     code = (

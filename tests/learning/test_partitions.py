@@ -464,6 +464,7 @@ def test_quantities_are_all_samples_and_at_least_the_least(
     assert sum(sizes) == len(TEN.train) and min(sizes) >= least
 
 
+@pytest.mark.long
 def test_quantities_of_a_seed_are_the_same_for_ever_and_of_the_distribution_that_is_stated() -> None:
     assert quantities(0.5) == [24, 2837, 2, 110, 3027]
     many = np.array([quantities(2.0, 4, seed) for seed in range(2000)]) / len(TEN.train)

@@ -128,6 +128,7 @@ def test_a_small_file_that_becomes_large(tmp_path: Path, monkeypatch: pytest.Mon
         read_images("svhn", tmp_path)
 
 
+@pytest.mark.long
 def test_what_is_in_a_cell_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its length is not known before; a small file may have cells of gigabytes."""
     put_svhn(tmp_path / "svhn", X=np.array([X, X], dtype=object))

@@ -16,6 +16,7 @@ SMALL = ("clients.count=6", "clients.topology.degree=2", "run.duration=20 s", "r
 LATE = {"raw": False, "too_busy": False, "delivered_late_s": {"median": 0.0005, "p95": 0.02}}
 
 
+@pytest.mark.long
 def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
     scenario = load_scenario("gossip", SMALL)
     found = against(simulated(scenario, None), scenario, None)
@@ -30,6 +31,7 @@ def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
     assert all(held.values())
 
 
+@pytest.mark.long
 def test_devices_that_are_slower_are_found_to_be() -> None:
     scenario = load_scenario(
         "dpsgd_asynchronous", ("run.duration=20 s", "churn=[]", "run.evaluate_every=10 s")
@@ -85,6 +87,7 @@ def summary(method: str, predicted: float, measured: float) -> dict[str, object]
     return {"protocol": method, "against": {"curves": curves}}
 
 
+@pytest.mark.long
 def test_the_ranking_of_methods_is_spearmans() -> None:
     alike = ranking([summary("a", 0.1, 0.2), summary("b", 0.2, 0.3), summary("c", 0.3, 0.9)])
     assert alike is not None and alike["rank_correlation"] == 1.0

@@ -91,6 +91,7 @@ DEATHS: dict[str, tuple[Callable[[], None], str, int | None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", DEATHS)
 def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
     action, why, number = DEATHS[who]
@@ -115,6 +116,7 @@ def test_what_was_told_is_kept_whoever_ends(tmp_path: Path, who: str) -> None:
         assert summary["clients"]["alive"] == 6
 
 
+@pytest.mark.long
 def test_of_one_that_dies_the_others_go_on(tmp_path: Path) -> None:
     """Its clients' events are kept, and they are down; then the run is ended early."""
     events: list[tuple[Any, ...]] = []
@@ -141,6 +143,7 @@ def test_of_one_that_dies_the_others_go_on(tmp_path: Path) -> None:
 COMMAND = [sys.executable, "-m", "sim", "live", "gossip", "--processes", "2", "--quiet"]
 
 
+@pytest.mark.long
 def test_what_was_told_outlives_the_coordinator(tmp_path: Path) -> None:
     """Its processes tell all they have and end; `resume` makes results of it."""
     options = [each for key in (*SMALL, LONG) for each in ("--set", key)]

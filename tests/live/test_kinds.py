@@ -11,6 +11,7 @@ from tests.live.test_runs import accounted, live
 from tests.simulation.kinds import KINDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_clients_in_other_processes_exchange_the_messages_of_the_simulation(
     kind: str, tmp_path: Path

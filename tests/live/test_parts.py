@@ -295,6 +295,7 @@ def test_a_log_that_makes_no_sense_is_named(tmp_path: Path, record: list[Any]) -
     assert lost.startswith("the log of process-1 is invalid: ")
 
 
+@pytest.mark.long
 def test_bytes_told_grow_with_what_happens_and_not_with_its_square(simulation: Any) -> None:
     """An hour in which a client with a process of its own is told each second."""
     told = Counted()

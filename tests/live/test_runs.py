@@ -74,6 +74,7 @@ def at(time_s: float, action: Callable[[], object]) -> Callable[[float], None]:
     return progress
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
     """Each client does the same steps and sends the same messages; the report says how far they are apart."""
@@ -103,6 +104,7 @@ def test_a_run_on_sockets_is_the_simulated_one(tmp_path: Path) -> None:
     assert sent["message"].n_unique() == sent.height == summary["messages"]["sent"]
 
 
+@pytest.mark.long
 def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import random\n"
@@ -130,6 +132,7 @@ def test_mistakes_of_a_method_are_told_as_by_a_run(tmp_path: Path) -> None:
     assert (result.directory / place.removesuffix(":5")).read_text() == (tmp_path / "own.py").read_text()
 
 
+@pytest.mark.long
 def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path: Path) -> None:
     churn = [
         "{ at = '2 s', event = 'crash', clients = [1, 2] }",
@@ -169,6 +172,7 @@ def test_a_crash_is_the_end_of_a_process_and_who_comes_back_is_another(tmp_path:
     assert steps["client-2"] > 0 and steps["client-3"] > 0
 
 
+@pytest.mark.long
 def test_who_stands_still_loses_that_time_and_nobody_else_does(tmp_path: Path) -> None:
     stopped: list[int] = []
 

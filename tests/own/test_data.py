@@ -127,6 +127,7 @@ class Both(torch.nn.Module):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["load", "Samples"])
 def test_several_inputs(tmp_path: Path, name: str) -> None:
     keys = f'name = "mine.py:{name}"\npartition = "iid"'

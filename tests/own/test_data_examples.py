@@ -40,6 +40,7 @@ def test_it_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (run / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "old", "new", "key"),
     [

@@ -348,6 +348,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", WRONG)
 def test_refused(tmp_path: Path, how: str) -> None:
     spoil, problem = WRONG[how]

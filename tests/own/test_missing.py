@@ -61,6 +61,7 @@ MISSING = {  # what the function returns, and what is said of it
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MISSING)
 def test_missing_values_of_arrays_are_refused(tmp_path: Path, name: str) -> None:
     returned, message = MISSING[name]

@@ -76,6 +76,7 @@ def net(folder: Path, text: str) -> str:
     return f"model.name={write(folder, HEAD + text, 'net.py')}:Net"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", GOOD)
 def test_it_learns(tmp_path: Path, name: str) -> None:
     options = (net(tmp_path, GOOD[name]), "run.duration=6 s", "run.evaluate_every=6 s")
@@ -88,6 +89,7 @@ def test_it_learns(tmp_path: Path, name: str) -> None:
     assert means[-1] > means[0] + (0.15 if name == "transformer" else 0.25), means
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", GOOD)
 def test_all_at_once_is_one_after_the_other(tmp_path: Path, name: str) -> None:
     ends = []
@@ -100,6 +102,7 @@ def test_all_at_once_is_one_after_the_other(tmp_path: Path, name: str) -> None:
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_are_computed_one_client_after_the_other(tmp_path: Path, layer: str) -> None:
     model = net(
@@ -275,6 +278,7 @@ def test_a_method_that_exchanges_parts_needs_a_decoupled_model(tmp_path: Path) -
         build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, GOOD["plain"]), "protocol.name=mapl"]))
 
 
+@pytest.mark.long
 def test_the_example_learns(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "models" / "transformer.py"
     options = (f"model.name={example}:Transformer", "training.optimizer=adam", "training.learning_rate=0.02")

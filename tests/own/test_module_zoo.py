@@ -576,6 +576,7 @@ def state(module: nn.Module, model: Architecture) -> Tensor:
     return torch.cat([own[part.name].detach().flatten() for part in model.slices])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_three_steps_are_torchs(name: str) -> None:
     model = known(name)

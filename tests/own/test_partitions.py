@@ -31,6 +31,7 @@ def from_file(path: Path, labels: Labels = LABELS, clients: int = 3, **keys: Any
     return section.deal(labels, clients, 0)
 
 
+@pytest.mark.long
 def test_a_function_shares_the_samples_out(tmp_path: Path) -> None:
     code = """def split(rng, labels, test_labels, clients, share: float = 0.5):
     assert len(labels) + len(test_labels) == 1797 and labels.dtype == np.int64
@@ -80,6 +81,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_what_a_function_does_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) -> None:
     returned, message = WRONG[name]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
@@ -33,6 +34,7 @@ def places(validator: jsonschema.Draft202012Validator, contents: Any) -> set[str
     return {".".join(map(str, error.absolute_path)) for error in validator.iter_errors(contents)}
 
 
+@pytest.mark.long
 def test_code_of_ones_own_is_allowed_and_known_once_it_is_named(tmp_path: Path) -> None:
     path = scenario_with(tmp_path, "network.latency", WAVE, keys='base = "1 s"')
     text = path.read_text().replace(

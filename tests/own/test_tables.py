@@ -270,6 +270,7 @@ partition = "natural"
 """
 
 
+@pytest.mark.long
 def test_uci_adult_by_degree(tmp_path: Path) -> None:
     folder = os.environ.get("COTERIE_DATA", "")
     if not (Path(folder) / "adult" / "adult.data").exists():

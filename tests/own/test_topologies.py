@@ -64,6 +64,7 @@ def test_d_psgd_mixes_with_the_weights_of_the_topology(tmp_path: Path) -> None:
     assert min(rounds) >= 3
 
 
+@pytest.mark.long
 def test_messages_go_along_directed_links_only(tmp_path: Path) -> None:
     text, method = (EXAMPLES / "world" / "topology.py").read_text(), EXAMPLES / "push_sum.py"
     path = scenario_with(tmp_path, TOPOLOGY, text, "exponential", keys="directed = true", base=QUADRATIC)

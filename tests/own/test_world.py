@@ -246,6 +246,7 @@ def test_clients_come_and_go_as_the_function_says(tmp_path: Path) -> None:
     assert sorted(events, key=lambda e: (e[2], e)) == sorted(wanted, key=lambda e: (e[2], e))
 
 
+@pytest.mark.long
 def test_a_run_with_churn_of_ones_own_can_be_verified(tmp_path: Path) -> None:
     write(tmp_path, "def drawn(shared_rng):\n    return shared_rng.uniform(1, 2)\n", "helper.py")
     text = "from helper import drawn\n" + SHIFTS.replace("shared_rng.uniform(1, 2)", "drawn(shared_rng)")

@@ -58,6 +58,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_results_are_refused_with_file_and_line(tmp_path: Path, name: str) -> None:
     key, body, message = WRONG[name]

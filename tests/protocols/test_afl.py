@@ -46,6 +46,7 @@ def test_rounds_are_descent_and_ascent(on: str) -> None:
             np.testing.assert_allclose(models["average"].numpy(), average, atol=1e-5)  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_two_clients_meet_where_their_losses_are_alike() -> None:
     """1/2 |x - mu|^2 each: in the middle."""
     settings = ("clients.count=2", "data.clusters=2", "data.curvatures=[1.0]", "run.iterations=300")

@@ -89,6 +89,7 @@ def by_hand(world: Simulation, client: ClientLife, at_once: int, fresh: bool) ->
     return numbers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "protocol", [each for each in variants() if not each[0].endswith(OF_ANOTHER_KIND)], ids=" ".join
 )

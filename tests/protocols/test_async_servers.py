@@ -192,6 +192,7 @@ def test_what_was_made_of_a_model_that_the_server_no_longer_knows_is_not_used(me
         assert counts[0] == {f"client-{i}": 7 for i in range(4)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("gap_s", [45, 600])
 def test_after_a_cut_all_are_served_within_two_minutes(method: str, gap_s: int) -> None:

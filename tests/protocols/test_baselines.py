@@ -73,6 +73,7 @@ def untrained(world: Simulation, clients: int) -> float:
     return float(np.mean([each.values[0] for each in series]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BASELINES)
 def test_it_learns_in_calm_weather(name: str) -> None:
     with ran(*scenario(name)) as world:
@@ -85,6 +86,7 @@ def test_it_learns_in_calm_weather(name: str) -> None:
             assert found == CALM[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BASELINES)
 def test_it_goes_on_and_learns_in_bad_weather(name: str) -> None:
     with ran(*scenario(name), *BAD) as world:

@@ -32,6 +32,7 @@ def steps_of(world: Simulation) -> list[int]:
 # --- every method -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", variants(), ids=" ".join)
 @examples(3)
 @given(

@@ -77,6 +77,7 @@ def test_a_round_is_the_same_whatever_is_lost(lost: float) -> None:
     assert np.isfinite(found[1]).all()
 
 
+@pytest.mark.long
 def test_without_rounds_nobody_waits_for_a_straggler() -> None:
     slow = "devices.override=[{clients=[4], slowdown=20}]"
     weather = ("network.link=datagram", "network.loss=0.3")

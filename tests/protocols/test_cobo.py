@@ -78,6 +78,7 @@ def reference_trajectory(a: np.ndarray, mu: np.ndarray, times: list[int], seed: 
     return found
 
 
+@pytest.mark.long
 def test_quadratics_follow_the_authors_trajectory() -> None:
     outside: dict[int, list[float]] = {t: [] for t in REFERENCE}
     independent: dict[int, list[float]] = {t: [] for t in REFERENCE}
@@ -121,6 +122,7 @@ def test_without_noise_and_sampling_every_iteration_is_the_papers() -> None:
         assert np.allclose(weight_matrix(simulation), weights, atol=1e-5)
 
 
+@pytest.mark.long
 def test_theorem_1_consensus_and_gradients_vanish_inside_clusters_and_clusters_separate() -> None:
     # rho = 1 satisfies rho >= sqrt(3) L/c for L = 1, c = 2; M = |a_i - a_j|/(a_i + a_j) = 1/9 < 1/5.
     overrides = ["data.noise=0.0", "data.samples=2", "training.batch_size=2", "protocol.rho=1.0",
@@ -167,6 +169,7 @@ def test_expected_updates_are_the_sum_of_the_probabilities(sampling: str, decay:
     assert expected_updates(settings, 0, 8) == 0
 
 
+@pytest.mark.long
 def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
     text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2")
     settings = ["protocol.name=cobo", "protocol.gamma=0.05", "data.noise=0.1", "training.batch_size=1",
@@ -190,6 +193,7 @@ def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
         assert weights[inside(simulation)].min() > 0.95 and weights[across(simulation)].max() < 0.05
 
 
+@pytest.mark.long
 def test_sampled_exchange_costs_a_client_the_same_among_more_peers() -> None:
     def bytes_per_iteration(count: int, exchange: str) -> float:
         text = QUADRATIC.replace("count = 4", f"count = {count}").replace("dimension = 3", "dimension = 500")
@@ -242,6 +246,7 @@ def test_in_rounds_pairs_meet_whenever_they_are_sampled() -> None:
     assert abs(sampled - expected) < 4 * math.sqrt(expected * (1 - 2 / 8))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [8, 16, 40])
 def test_without_rounds_pairs_meet_as_often_as_they_are_sampled(count: int) -> None:
     completed, sampled = updates_of_pairs("asynchronous", count, iterations=60)
@@ -264,6 +269,7 @@ def quadratics(mode: str, loss: float, iterations: int) -> tuple[int, float, flo
     return updates, outside, simulation.loop.time()
 
 
+@pytest.mark.long
 def test_updates_survive_loss_without_rounds() -> None:
     calm, _, _ = quadratics("asynchronous", 0.0, 120)
     light, _, _ = quadratics("asynchronous", 0.05, 120)
@@ -272,6 +278,7 @@ def test_updates_survive_loss_without_rounds() -> None:
     assert heavy >= 0.45 * calm
 
 
+@pytest.mark.long
 def test_rounds_last_little_longer_where_messages_are_lost() -> None:
     """A patience, before; beside the losses there is the second for which nobody is reminded at first."""
     _, _, calm_s = quadratics("synchronous", 0.0, 120)
@@ -330,6 +337,7 @@ def test_on_the_simplex_a_row_is_projected_once_in_an_iteration() -> None:
             np.testing.assert_allclose(row[others], project_on_simplex(moved[i, others]), atol=1e-6)
 
 
+@pytest.mark.long
 def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
     text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2")
     for mode in ("synchronous", "asynchronous"):
@@ -460,6 +468,7 @@ def test_when_both_ends_ask_at_once_both_updates_count() -> None:
         assert min(ledger.made for ledger in ledgers) >= 10
 
 
+@pytest.mark.long
 def test_a_departed_peer_pulls_no_more_and_a_newcomer_enters_the_graph() -> None:
     text = QUADRATIC + churn("crash", 0, "1 min") + churn("join", 3, "2 min")
     with ran(text, "protocol.name=cobo", "protocol.patience=2 s", "run.duration=5 min",
@@ -503,6 +512,7 @@ def test_rounds_go_on_where_clients_have_different_numbers_of_neighbours(
         assert min(client.actor.iterations for client in simulation.clients) >= 20  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", ["constant", "time-dependent", "mixed"])
 def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sampling: str) -> None:
     text = (
@@ -523,6 +533,7 @@ def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sam
             assert np.array_equal(weights, weights.T)
 
 
+@pytest.mark.long
 def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
     """A straggler that computes gradients for others must not train with models that wait in its mailbox."""
     text = QUADRATIC.replace("count = 4", "count = 6")
@@ -560,6 +571,7 @@ def test_models_in_rounds_go_to_all_peers() -> None:
         CoBoSettings(mode="synchronous", exchange="sampled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sampling", "count"), [("time-dependent", 12), ("none", 6), ("constant", 12)])
 def test_equally_fast_clients_take_all_requests(sampling: str, count: int) -> None:
     """Time for peers is limited for slow clients alone."""
@@ -579,6 +591,7 @@ def asked_of(simulation: Simulation, client: str) -> list[float]:
     ]
 
 
+@pytest.mark.long
 def test_a_client_that_is_behind_chooses_its_pairs_itself_and_meets_all_peers_in_turn() -> None:
     text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2") + SLOW
     with ran(text, "protocol.name=cobo", "run.duration=10 min", "run.evaluate_every=10 min") as simulation:

@@ -78,6 +78,7 @@ def test_the_step_goes_down_the_objective_as_autograd_does(seed: int, n: int, mu
     assert objective(torch.tensor(after[triangle]), *terms, mu) <= before + 1e-12
 
 
+@pytest.mark.long
 def test_steps_of_random_clients_find_the_minimum() -> None:
     """Beside projected gradient descent on all weights at once."""
     (w, costs, distances), mu, n = problem(3, 5), (1.0, 0.7, 0.5, 0.8), 5
@@ -122,6 +123,7 @@ def test_before_there_is_a_graph_everybody_trains_alone() -> None:
         assert world.network.counts.sent == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad", [False, True])
 def test_the_graph_is_that_of_the_clusters_whatever_is_lost(bad: bool) -> None:
     """Optima are 2 to 4 apart; a client that is 20 times slower holds up nobody."""
@@ -177,6 +179,7 @@ def test_the_ends_of_a_pair_agree_again_after_losses() -> None:
         assert len(messages(world, "EdgeNews")) > 0
 
 
+@pytest.mark.long
 def test_who_goes_is_forgotten_and_who_comes_finds_its_place() -> None:
     text = QUADRATIC + churn("leave", 0, "20 s") + churn("join", 4, "25 s")
     with ran(text, *DADA, "protocol.mu_1=2.0", *LONG) as world:

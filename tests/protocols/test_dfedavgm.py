@@ -19,6 +19,7 @@ from tests.protocols.worlds import (
 DFEDAVGM = ("protocol.name=dfedavgm", "training.momentum=0.9")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.9, False), (0.9, True), (0, False)])
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("topology", ["ring", '{ kind = "erdos-renyi", probability = 0.4 }'])

@@ -174,6 +174,7 @@ def test_two_that_ask_each_other_at_once_meet_in_the_middle() -> None:
         np.testing.assert_allclose(answered[0], [x.mean(axis=0)] * 2, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_exchanges_do_not_overshoot_where_messages_take_long() -> None:
     with closing(
         make(QUADRATIC, *ASYNCHRONOUS, STILL, "clients.count=8", "network.latency=4 s", "run.duration=200 s")

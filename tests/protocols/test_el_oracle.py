@@ -125,6 +125,7 @@ def test_at_a_loss_of_30_percent_each_round_is_still_that_of_its_own_graph(seed:
             np.testing.assert_allclose(params(world)[client], expected[rounds][client], atol=2e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [9, 11, 19])
 def test_at_a_loss_of_30_percent_no_chain_of_clients_that_wait_stands_still(seed: int) -> None:
     """With patience as it is by default. With these seeds one client had begun its third round after 30 s."""
@@ -134,6 +135,7 @@ def test_at_a_loss_of_30_percent_no_chain_of_clients_that_wait_stands_still(seed
         assert min([learner(world, i).iterations for i in range(12)]) >= 20
 
 
+@pytest.mark.long
 def test_who_crashes_is_waited_for_once_and_comes_back_into_the_graphs() -> None:
     text = QUADRATIC + churn("crash", 3, "2.1 s") + churn("rejoin", 3, "30 s", "fresh")
     options = ("clients.count=7", "protocol.degree=4", "protocol.patience=2 s", "run.duration=90 s")

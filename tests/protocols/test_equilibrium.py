@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,7 @@ def flat(stages: list[list[tuple[Client, ...]]]) -> list[Subset]:
     return [frozenset(coalition) for stage in stages for coalition in stage]
 
 
+@pytest.mark.long
 @given(tables(ties=False))
 def test_stable_coalitions_are_exactly_those_of_definition_3(drawn: tuple[int, Table]) -> None:
     count, table = drawn
@@ -148,6 +150,7 @@ def test_stable_coalitions_are_exactly_those_of_definition_3(drawn: tuple[int, T
         assert is_stable(by_table(table), subset, everybody) == (subset in expected)
 
 
+@pytest.mark.long
 @given(tables(ties=True, most=6))
 def test_with_ties_what_is_called_stable_is_what_definition_3_says(drawn: tuple[int, Table]) -> None:
     count, table = drawn
@@ -158,6 +161,7 @@ def test_with_ties_what_is_called_stable_is_what_definition_3_says(drawn: tuple[
     assert found and all(brute.stable(frozenset(coalition), everybody) for coalition in found)
 
 
+@pytest.mark.long
 @given(st.one_of(tables(ties=False), tables(ties=True)))
 def test_the_equilibrium_is_one_of_the_partitions_that_satisfy_both_axioms(drawn: tuple[int, Table]) -> None:
     count, table = drawn
@@ -167,6 +171,7 @@ def test_the_equilibrium_is_one_of_the_partitions_that_satisfy_both_axioms(drawn
     assert brute.inner_agreement(found) and brute.outer_agreement(found)
 
 
+@pytest.mark.long
 @given(tables(ties=False, most=5))
 def test_among_all_partitions_only_those_in_equilibrium_satisfy_the_axioms(drawn: tuple[int, Table]) -> None:
     """And in each of them that does, no stable coalition is broken up so that all of it would gain."""
@@ -182,6 +187,7 @@ def test_among_all_partitions_only_those_in_equilibrium_satisfy_the_axioms(drawn
             assert any(brute.maximum(i, own[i]) == brute.maximum(i, everybody) for i in coalition)
 
 
+@pytest.mark.long
 @given(collaborator_sets())
 def test_random_benefit_graphs(wanted: dict[Client, Subset]) -> None:
     """Under assumption 1 both algorithms agree, with each other and with the utilities behind the graph."""
@@ -196,6 +202,7 @@ def test_random_benefit_graphs(wanted: dict[Client, Subset]) -> None:
     assert brute.inner_agreement(by_stages) and brute.outer_agreement(by_stages)
 
 
+@pytest.mark.long
 @given(tables(ties=False, most=6), st.data())
 def test_after_a_departure_only_those_whom_it_affects_are_settled_anew(
     drawn: tuple[int, Table], data: st.DataObject
@@ -209,6 +216,7 @@ def test_after_a_departure_only_those_whom_it_affects_are_settled_anew(
     assert set(found) == set(scratch) and len(found) == len(scratch)
 
 
+@pytest.mark.long
 @given(tables(ties=False, most=6), st.data())
 def test_after_an_arrival_only_those_whom_it_affects_are_settled_anew(
     drawn: tuple[int, Table], data: st.DataObject

@@ -254,6 +254,7 @@ def test_clients_whose_messages_were_lost_are_found_again() -> None:
         assert {row[3] for row in messages(world)} == {"Assignment", "Contribution", "AreYouThere", "Ready"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut_s", [45, 600, 3000])
 def test_whoever_was_cut_off_gets_a_task_within_a_minute_of_the_end_of_the_cut(cut_s: int) -> None:
     text = QUADRATIC + cut([[0, 1, "servers"], [2, 3]], "20 s", f"{20 + cut_s} s")
@@ -263,6 +264,7 @@ def test_whoever_was_cut_off_gets_a_task_within_a_minute_of_the_end_of_the_cut(c
             assert 20 + cut_s < min([time_s for time_s in times if time_s > 26]) < 20 + cut_s + 62
 
 
+@pytest.mark.long
 def test_rounds_go_on_where_three_of_ten_messages_are_lost() -> None:
     """A round of eight waits for the unluckiest of them: waits that double would leave hardly any."""
     text = QUADRATIC.replace("count = 4", "count = 8")

@@ -147,6 +147,7 @@ def test_in_no_iteration_a_client_turns_to_more_than_m_peers(
         assert requests <= neighbours * iterations * (2 if weather else 1)
 
 
+@pytest.mark.long
 def test_owners_add_what_others_return_and_each_update_once() -> None:
     returned: list[str] = []
     added: list[str] = []
@@ -184,6 +185,7 @@ def test_four_planted_clusters_have_most_of_the_weight_by_half_of_the_run(mode: 
         assert inside(world).min() > 0.5 and inside(world).mean() > 0.8
 
 
+@pytest.mark.long
 def test_a_slow_client_is_not_far_below_training_alone() -> None:
     """In the time of five passes of its own; it keeps most of its device for its own model."""
     slow = ("devices.override=[{clients=[2], slowdown=20}]", "run.duration=24 s", "run.evaluate_every=24 s")
@@ -306,6 +308,7 @@ def accuracy(world: Simulation) -> float:
     return float(np.mean(list(world.observer.metrics.latest("accuracy").values())))
 
 
+@pytest.mark.long
 def test_it_learns_more_than_alone_where_three_of_ten_messages_are_lost() -> None:
     reached = {}
     for name, options in {"alone": ("protocol.alone=true",), "calm": (), "lossy": LOSSY}.items():

@@ -21,6 +21,7 @@ BOTH = pytest.mark.parametrize("name", ["fedsim", "fedclassavg"])
 STEPS = ("protocol.local_steps=2", 'model.initialisation="independent"')
 
 
+@pytest.mark.long
 @BOTH
 @pytest.mark.parametrize("weights", ["samples", "equal"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["one backbone", "two backbones"])

@@ -261,6 +261,7 @@ def test_texts_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "protocol={name='flt'}")
 
 
+@pytest.mark.long
 def test_nothing_is_drawn_that_the_seed_does_not_set() -> None:
     """In a new process: scikit-learn draws from `random` while it is imported, which must be before a run."""
     program = (

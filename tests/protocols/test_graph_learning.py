@@ -370,6 +370,7 @@ def test_rounds_in_closed_form_without_regulariser() -> None:
     assert found[9][15] == pytest.approx(1 / 20 - 10 * 0.1 * 0.5 * 9.1 / 400)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("similarity", ("whole", "per-class"))
 @pytest.mark.parametrize("cosine", (0.62, 0.71))
 def test_the_papers_steps_drop_others_only_above_a_cosine(

@@ -53,6 +53,7 @@ def partition(simulation: Simulation) -> set[frozenset[int]]:
     return found
 
 
+@pytest.mark.long
 def test_coalitions_after_a_crash_of_the_broker_an_arrival_and_a_departure_are_those_from_scratch() -> None:
     with ran(*EVENTS) as simulation:
         after = partition(simulation)

@@ -69,6 +69,7 @@ def test_a_head_takes_a_step_of_its_share_of_the_rate_and_only_the_backbone_is_a
         assert 0 < min(wanted.share for _, wanted, *_ in steps) < 1
 
 
+@pytest.mark.long
 def test_heads_stay_with_their_clients_and_backbones_are_mixed() -> None:
     with ran(WORLD, *QUICK, "protocol.rule=threshold", "protocol.least=0.001", "run.duration=10 s") as world:
         head = columns(world, 0, "head")
@@ -84,6 +85,7 @@ def test_heads_stay_with_their_clients_and_backbones_are_mixed() -> None:
         assert np.linalg.norm(heads[3] - heads[0]) > np.linalg.norm(heads[3] - start[head]), "other names"
 
 
+@pytest.mark.long
 def test_one_front_serves_clients_that_call_things_by_different_names() -> None:
     """With a common head what suits one half is wrong for the other; with own ones all have one backbone."""
     accuracy = {}

@@ -206,12 +206,14 @@ def later_rooms(path: Path) -> list[str]:
     return sorted(module for module in imports(path) if within(module, *[f"sim.{each}" for each in later]))
 
 
+@pytest.mark.long
 def test_the_rooms_import_one_way() -> None:
     rooms = [path.name.removesuffix(".py") for path in (ROOT / "sim").iterdir() if path.name[0] != "_"]
     require_listed(rooms, ROOMS, f"ROOMS in {__file__}, and to the table of docs/architecture.md")
     assert found(later_rooms, "sim") == {}
 
 
+@pytest.mark.long
 def test_no_circle_of_imports() -> None:
     graph = {path: [file_of(m) for m in imported_by(path)] for path in sources(*sorted(OURS))}
     while leaves := [path for path, needed in graph.items() if not any(each in graph for each in needed)]:
@@ -220,6 +222,7 @@ def test_no_circle_of_imports() -> None:
     assert sorted(map(name_of, graph)) == []
 
 
+@pytest.mark.long
 def test_no_class_name_occurs_twice() -> None:
     places: dict[str, list[str]] = {}
     for path in sources(*sorted(OURS)):
@@ -267,6 +270,7 @@ def test_results_need_neither_torch_nor_the_simulation() -> None:
     )
 
 
+@pytest.mark.long
 def test_torchvision_is_imported_in_one_place() -> None:
     users = found(
         lambda path: [m for m in imports(path) if within(m, "torchvision")], "actors", "protocols", "sim"
@@ -310,6 +314,7 @@ def forbidden(path: Path) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.long
 def test_nobody_reads_the_wall_clock_or_a_global_random_state() -> None:
     assert found(forbidden, "actors", "protocols", "sim") == {}
 
@@ -357,6 +362,7 @@ CORE_LINES_MAX = 20_000
 BESIDE_THE_CORE = ("scenario", "run", "results.report", "results.store", "live", "studies", "cli")
 
 
+@pytest.mark.long
 def test_the_core_reads_alone() -> None:
     """What a simulation needs to run: no scenario, no files of results, no readers of data, no commands."""
     script = "import sys, sim.core.simulation; print(*sys.modules)"

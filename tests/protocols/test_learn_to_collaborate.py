@@ -103,6 +103,7 @@ def coalitions(simulation: Simulation) -> list[tuple[str, ...]]:
     return sorted(found)
 
 
+@pytest.mark.long
 def test_the_weights_of_a_search_are_observed_at_each_step(tmp_path: Path) -> None:
     """From equal ones on, to those by which collaborators are chosen."""
     watched = ("protocol.watched=2", "protocol.equilibrium=at-once", "run.duration=25 s")
@@ -165,6 +166,7 @@ def test_a_broker_that_crashes_is_replaced(tmp_path: Path, broker: int) -> None:
         } == {(2, heir)}
 
 
+@pytest.mark.long
 def test_a_broker_that_crashes_and_comes_back_finds_the_same_coalitions(tmp_path: Path) -> None:
     churn = (
         '[[churn]]\nat = "3 s"\nevent = "crash"\nclients = [0]\n'
@@ -175,6 +177,7 @@ def test_a_broker_that_crashes_and_comes_back_finds_the_same_coalitions(tmp_path
         assert learner(simulation, 0).coordinator.election.term == (2, "client-1")
 
 
+@pytest.mark.long
 def test_a_departure_concerns_only_those_whom_it_affects(tmp_path: Path) -> None:
     churn = '[[churn]]\nat = "40 s"\nevent = "leave"\nclients = [3]\n'
     with finished(tmp_path, "run.duration=70 s", world=WORLD + churn) as simulation:
@@ -185,6 +188,7 @@ def test_a_departure_concerns_only_those_whom_it_affects(tmp_path: Path) -> None
         assert simulation.network.counts.by_type["Members"][0] == 4, "client 2 heard of it, nobody else"
 
 
+@pytest.mark.long
 def test_an_arrival_is_let_in_where_it_is_wanted(tmp_path: Path) -> None:
     churn = '[[churn]]\nat = "40 s"\nevent = "join"\nclients = [3]\n'
     with finished(tmp_path, "run.duration=100 s", world=WORLD + churn) as simulation:
@@ -219,6 +223,7 @@ def test_a_leader_that_stepped_down_asks_everybody_when_it_leads_again(tmp_path:
         assert stepped_down[0] and coalitions(simulation) == HALVES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [0.05, 0.3])
 def test_lost_messages_change_nothing(tmp_path: Path, loss: float) -> None:
     overrides = (
@@ -258,6 +263,7 @@ def test_any_messages_may_be_lost(tmp_path: Path) -> None:
     whatever_is_lost()
 
 
+@pytest.mark.long
 def test_a_straggler_delays_nobody_who_does_not_wait(tmp_path: Path) -> None:
     """Client 3 is 20 times slower. It is let in when its search is over."""
     slow = "\n[[devices.override]]\nclients = [3]\nslowdown = 20\n"
@@ -268,6 +274,7 @@ def test_a_straggler_delays_nobody_who_does_not_wait(tmp_path: Path) -> None:
         assert coalitions(simulation) == HALVES
 
 
+@pytest.mark.long
 def test_where_everybody_is_too_slow_all_are_let_in_one_by_one(tmp_path: Path) -> None:
     with finished(tmp_path, "protocol.search_limit=100 ms", "run.duration=80 s") as simulation:
         assert coalitions(simulation) == HALVES
@@ -309,6 +316,7 @@ def test_members_may_keep_the_best_model_of_their_front(tmp_path: Path) -> None:
             assert found.settled is not None and found.params is found.settled.pareto
 
 
+@pytest.mark.long
 def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
     hashes = []
     for _ in range(2):

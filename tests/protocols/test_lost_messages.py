@@ -178,6 +178,7 @@ def costs_s(lost: int) -> float:
 # --- rounds -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("method", DISTRIBUTED)
 def test_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
@@ -228,6 +229,7 @@ def test_who_has_yet_to_get_there_answers_no_reminder() -> None:
 # --- a server -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("method", SERVED)
 def test_a_servers_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
@@ -261,6 +263,7 @@ def test_no_unlucky_client_holds_up_a_servers_rounds_for_long(seed: int) -> None
         assert min([client.work.steps for client in world.clients]) >= 40
 
 
+@pytest.mark.long
 @examples(12)
 @given(some_of(10, most=3))
 @example({3, 4, 5})  # all its questions
@@ -291,6 +294,7 @@ EXCHANGES = (
 )
 
 
+@pytest.mark.long
 @examples(8)
 @given(some_of(12, most=3))
 def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
@@ -326,6 +330,7 @@ def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
         assert waits_s.count(0.5) > 40
 
 
+@pytest.mark.long
 @examples(10)
 @given(some_of(60, most=12))
 @example({0, 1, 2, 3, 4, 5})
@@ -386,6 +391,7 @@ WITHOUT_ROUNDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("method", WITHOUT_ROUNDS)
 def test_without_rounds_nothing_is_locked_and_all_hear_of_each_other_again(method: str) -> None:
@@ -453,6 +459,7 @@ def assert_agreement(ends: Sequence[Client]) -> None:
                 assert other.name in one.shares
 
 
+@pytest.mark.long
 @examples(5)
 @given(some_of(120, most=8))
 def test_neighbours_part_whatever_is_lost(lost: set[int]) -> None:

@@ -85,6 +85,7 @@ def vector(array: np.ndarray | Sequence[float]) -> torch.Tensor:
     return torch.tensor(np.asarray(array), dtype=torch.float32)
 
 
+@pytest.mark.long
 @given(adapters())
 def test_stacks_are_the_weighted_sum_of_products(
     drawn_sizes: Drawn,
@@ -101,6 +102,7 @@ def test_stacks_are_the_weighted_sum_of_products(
     np.testing.assert_allclose(found, flat, atol=1e-6 * max(1, np.abs(flat).max()))
 
 
+@pytest.mark.long
 @given(adapters())
 def test_factors_are_as_close_as_any_of_their_rank(
     drawn_sizes: Drawn,
@@ -139,6 +141,7 @@ def test_ranks_beyond_the_layer_stay_unused() -> None:
     np.testing.assert_allclose(matrices(found, sizes)[0], matrix, atol=1e-5)
 
 
+@pytest.mark.long
 @given(adapters(), st.integers(1, 8), st.sampled_from([0.5, 2.0]))
 def test_best_factors_cut_to_a_smaller_rank_are_the_best_of_that_rank(
     drawn_sizes: Drawn, rank: int, scale: float
@@ -308,6 +311,7 @@ def test_models_without_adapters_are_refused(name: str, overrides: tuple[str, ..
 # -- Runs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["flexlora", "flora"])
 def test_a_run_goes_on_from_anywhere(name: str, tmp_path: Path) -> None:
     lossy = ("network.link=datagram", "network.loss=0.2", "protocol.patience=2 s", "protocol.local_steps=1")

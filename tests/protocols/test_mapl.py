@@ -113,6 +113,7 @@ def to_tensor(row: np.ndarray):  # type: ignore[no-untyped-def]
     return torch.from_numpy(row)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [GraphLearning(learning_rate=0.5), AUTHORS_CODE], ids=["paper", "code"])
 def test_rounds_are_algorithm_3(how: GraphLearning) -> None:
     """PML by autograd, CGL, and the mixing of the prototypes, for all clients in lockstep."""
@@ -292,6 +293,7 @@ def test_a_few_neighbours_at_first_become_the_cluster_by_exploring() -> None:
         np.testing.assert_array_equal(shares(world) > 0, same)
 
 
+@pytest.mark.long
 def test_a_straggler_holds_up_nobody() -> None:
     """Asynchronous: the others do as much as without it, and it does its own."""
     done = {}
@@ -327,6 +329,7 @@ def test_an_answer_is_not_answered() -> None:
         assert [m[:3] for m in between] == [(1.0, "client-0", "client-1"), (1.25, "client-1", "client-0")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["keep", "stale", "fresh"])
 @pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
 def test_who_comes_back_finds_its_cluster_and_holds_up_nobody(mode: str, state: str) -> None:

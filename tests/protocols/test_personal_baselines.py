@@ -47,6 +47,7 @@ def alone() -> float:
         return accuracy(simulation)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_it_learns_more_than_alone(name: str, alone: float) -> None:
     with ran(*WORLD, f"protocol.name={name}", *METHODS[name]) as simulation:
@@ -54,6 +55,7 @@ def test_it_learns_more_than_alone(name: str, alone: float) -> None:
         assert accuracy(simulation) > alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
     """Rounds wait for what is lost. By chance one client may be given up in most of them, with one seed."""

@@ -73,6 +73,7 @@ def test_rounds_are_those_of_the_papers_algorithm_1(momentum: float, decay: floa
         monkey.undo()
 
 
+@pytest.mark.long
 def test_every_client_gets_a_model_of_its_own() -> None:
     """Optima that are far apart: no common model is as near to all."""
     options = (

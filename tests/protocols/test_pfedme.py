@@ -74,6 +74,7 @@ def moreau_step(a: np.ndarray, mu: np.ndarray, x: np.ndarray) -> tuple[np.ndarra
     return x - 0.1 * 3 * (x - theta), theta
 
 
+@pytest.mark.long
 def test_it_ends_at_the_minimum_of_the_mean_moreau_envelope() -> None:
     """F_i(w) = c_i/2 |w - mu_i|^2 with c = a strength/(a + strength), theta_i between mu_i and w."""
     settings = ("protocol.strength=2", "protocol.outer_rate=0.2", "protocol.personal_steps=30")

@@ -1,6 +1,7 @@
 """Push-sum: it averages, nothing gets lost, and what clients no longer bring in fades."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ def gossiped(masses: list[Mass], rng: np.random.Generator, loss: float = 0.0) ->
     return kept
 
 
+@pytest.mark.long
 @given(st.integers(2, 12), st.integers(0, 2**32 - 1))
 def test_mass_is_kept_and_everybody_learns_the_average(clients: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -67,6 +67,7 @@ def test_without_fairness_it_is_federated_averaging() -> None:
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("q", [1, 4])
 def test_it_ends_where_the_objective_is_stationary(q: int) -> None:
     """sum_k F_k^q grad F_k = 0."""

@@ -276,6 +276,7 @@ def test_who_leaves_before_its_gradient_is_there_is_not_waited_for() -> None:
         assert min(client.actor.iterations for client in world.clients_up) > 60  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_what_each_peer_was_told_is_kept_for_two_rounds() -> None:
     with ran(QUADRATIC, *PAIRS, "clients.count=8") as world:
         for client in world.clients:

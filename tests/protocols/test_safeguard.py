@@ -133,6 +133,7 @@ def test_the_own_loss_is_computed_once_in_an_iteration() -> None:
     assert [model for model, _ in client.computed].count("own") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["scool", "meta-l2c"])
 def test_a_slow_client_that_nobody_can_help_is_as_good_as_alone(method: str) -> None:
     """Its peers all label its images differently."""
@@ -149,6 +150,7 @@ def test_a_slow_client_that_nobody_can_help_is_as_good_as_alone(method: str) -> 
         assert np.abs(learner(trusting, 0).params.numpy() - found).max() > 1e-2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["scool", "scool, attention"])
 def test_a_slow_client_takes_up_a_model_that_fits_its_samples(method: str) -> None:
     world = (SLOW, "data.partition={kind='permuted-clusters', sizes=[6], samples_per_client=20}")
@@ -158,6 +160,7 @@ def test_a_slow_client_takes_up_a_model_that_fits_its_samples(method: str) -> No
     assert accuracies[0] > accuracies[1] + 0.03
 
 
+@pytest.mark.long
 def test_a_slow_client_of_mapl_plus_starts_from_a_complete_model() -> None:
     """Its own head, of a few steps, fits no backbone."""
     world = (
@@ -181,6 +184,7 @@ def test_a_slow_client_of_mapl_plus_starts_from_a_complete_model() -> None:
     assert accuracies[0] > accuracies[1] + 0.1
 
 
+@pytest.mark.long
 def test_a_slow_client_of_federico_trains_others_only_if_they_help() -> None:
     """Nobody labels as it does; the cost of a model is that of a batch."""
     world = (SLOW, "data.partition={kind='permuted-clusters', sizes=[1, 5], samples_per_client=20}")

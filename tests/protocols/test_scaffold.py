@@ -55,6 +55,7 @@ def test_scaffold_is_the_papers_algorithm_1(fraction: float, server_rate: float,
             np.testing.assert_allclose(client.control.numpy(), own[i], atol=2e-5)
 
 
+@pytest.mark.long
 def test_scaffold_ends_at_the_minimum_that_averages_of_many_steps_miss() -> None:
     found = {}
     for name in ("fedavg", "scaffold"):

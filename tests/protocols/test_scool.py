@@ -273,6 +273,7 @@ def test_every_prior_survives_churn_and_losses(prior: str, mode: str, gradients:
         assert np.isfinite(np.stack([learner(world, k.index).params.numpy() for k in world.clients_up])).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

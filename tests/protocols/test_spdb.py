@@ -12,6 +12,7 @@ from tests.protocols.worlds import churn, learner, make, ran
 RING = ("protocol.name=spdb", "clients.topology=ring", 'model.initialisation="shared-backbone"')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("head_steps", "local_steps"), [(1, 1), (0, 1), (2, 2)])
 @pytest.mark.parametrize("theta", [0.0, 0.5])
 def test_a_round_moves_heads_backbones_and_multipliers(
@@ -67,6 +68,7 @@ def test_with_multipliers_different_clients_agree_on_the_common_optimum() -> Non
     assert apart[0.5] < 1e-9 < 0.05 < apart[0.0]
 
 
+@pytest.mark.long
 def test_a_pair_that_has_missed_a_round_begins_again() -> None:
     text = DECOUPLED + churn("crash", 2, "5.1 s") + churn("rejoin", 2, "20 s", "keep")
     with ran(text, *RING, "protocol.patience=3 s", "run.duration=40 s") as world:

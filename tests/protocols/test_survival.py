@@ -87,6 +87,7 @@ def variants() -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", variants(), ids=" ".join)
 def test_every_protocol_survives_churn_and_losses_and_repeats_itself(protocol: tuple[str, ...]) -> None:
     hashes = []

@@ -60,6 +60,7 @@ def step(evaluation: Evaluation) -> int:
     return round(evaluation.time * 1000)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_network")
 def test_wandb_has_an_offline_run(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed")

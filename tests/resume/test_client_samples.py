@@ -17,6 +17,7 @@ def made(folder: Path, seed: int) -> None:
     np.savez(folder / "made.npz", x=rng.normal(size=(90, 4)).astype(np.float32), y=np.arange(90) % 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "partition",
     [

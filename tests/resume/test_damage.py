@@ -69,6 +69,7 @@ def test_a_run_that_finds_other_numbers_ends_unless_it_may_go_on(results: Path) 
     assert coterie("resume", results, "--until", "6 s", "--anyway", *QUIET).exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["cut off", "altered"])
 def test_another_one_that_is_intact_is_used(results: Path, how: str) -> None:
     file = results / CHECKPOINT
@@ -98,6 +99,7 @@ RESUME = ("resume", "--until", "6 s", *QUIET)
 EXPLAIN = ("explain", "--at", "3 s", "--client", "0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "name"),
     [

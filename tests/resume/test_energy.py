@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume.lineage import lineage_of
 from tests.resume.same import require_same
@@ -22,6 +24,7 @@ def test_an_interrupted_run_has_the_energy_and_the_budget_of_the_whole(tmp_path:
     require_same(whole, went_on(path))
 
 
+@pytest.mark.long
 def test_a_fork_has_the_energy_of_the_whole(tmp_path: Path) -> None:
     options = [word for each in (*SHORTLY, *POWER, "energy.carbon=400") for word in ("--set", each)]
     file = write(tmp_path, BUSY)

@@ -43,6 +43,7 @@ class Asks(Client):
 """
 
 
+@pytest.mark.long
 def test_a_client_is_explained(tmp_path: Path) -> None:
     (tmp_path / "asks.py").write_text(ASKS)
     overrides = ["protocol.name=asks.py:Asks", "run.duration=2 s", "run.evaluate_every=1 s"]

@@ -95,6 +95,7 @@ def test_a_fork_with_other_events_is_the_full_run_with_them(tmp_path: Path, pare
     fork_is_full_run(tmp_path, parent, CRASHES + WEATHER)
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_a_fork_with_other_settings_is_the_full_run_with_changes(tmp_path: Path, parent: Path) -> None:
     options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
@@ -106,6 +107,7 @@ def test_a_fork_with_other_settings_is_the_full_run_with_changes(tmp_path: Path,
     assert runs[0].summary()["trace_hash"] != runs[1].summary()["trace_hash"]
 
 
+@pytest.mark.long
 def test_a_lost_copy_of_the_parents_measurements_is_told(
     tmp_path: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

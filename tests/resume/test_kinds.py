@@ -12,6 +12,7 @@ from tests.resume.test_resume import coterie
 from tests.simulation.kinds import KINDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_of_all_kinds_are_verified_resumed_and_forked(kind: str, tmp_path: Path) -> None:
     file, stated = KINDS[kind](tmp_path)

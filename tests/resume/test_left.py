@@ -112,6 +112,7 @@ def test_the_results_folder_itself_is_named_by_a_dot(
     assert not [each for each in place.iterdir() if each.is_dir()]
 
 
+@pytest.mark.long
 def test_a_killed_rerun_is_found_by_the_name_that_it_was_given(tmp_path: Path, whole: Path) -> None:
     place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)
     left(place, "53dd4cc9")

@@ -214,6 +214,7 @@ REPLAYED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", REPLAYED)
 def test_a_replay_finds_the_sources_of_the_run(tmp_path: Path, method: str) -> None:
     path = run(tmp_path, LOSSY, *REPLAYED[method]).directory
@@ -221,6 +222,7 @@ def test_a_replay_finds_the_sources_of_the_run(tmp_path: Path, method: str) -> N
     assert_frame_equal(lineage_of(path).sources, of_run(tmp_path, LOSSY, *REPLAYED[method]))
 
 
+@pytest.mark.long
 def test_a_resumed_run_and_a_fork_have_the_sources_of_the_whole_run(tmp_path: Path) -> None:
     overrides = AFFINE["cobo"]
     expected = of_run(tmp_path, LOSSY, *overrides)
@@ -257,6 +259,7 @@ def test_a_run_without_logged_factors_says_what_it_lacks(
     assert f"Not in these shares: {UNKNOWN}" in told
 
 
+@pytest.mark.long
 def test_adam_leaves_pulls_out_of_the_shares_and_says_so(tmp_path: Path) -> None:
     path = run(tmp_path, LOSSY, *AFFINE["cobo"], "training.optimizer=adam").directory
     assert path is not None
@@ -280,6 +283,7 @@ def test_explain_tells_what_a_model_is_made_of(tmp_path: Path) -> None:
     assert "client-4 has no model at this time: it is down" in down.stdout
 
 
+@pytest.mark.long
 def test_python_returns_the_same_sources(tmp_path: Path) -> None:
     path = run(tmp_path, LOSSY, "protocol.name=gossip").directory
     assert path is not None

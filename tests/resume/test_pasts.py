@@ -109,6 +109,7 @@ def test_a_fork_is_shown_beside_its_run(tmp_path: Path) -> None:
     assert "share no past" not in result.stderr
 
 
+@pytest.mark.long
 def test_runs_of_two_seeds_are_refused_by_the_command(tmp_path: Path) -> None:
     one, other = (run(tmp_path, QUADRATIC, *GOSSIP, f"run.seed={seed}").directory for seed in (1, 2))
     result = coterie("explore", one, other)

@@ -80,6 +80,7 @@ def test_a_run_goes_on_with_another_number_of_cores(tmp_path: Path, monkeypatch:
     require_same(whole, went_on(path))
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
     whole = run(tmp_path, BUSY, *SHORTLY).directory
@@ -95,6 +96,7 @@ def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
     goes_on()
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_due_on_the_way_to_the_last_one_ends_nothing(tmp_path: Path) -> None:
     whole = run(tmp_path, BUSY, *SHORTLY).directory
     assert whole is not None
@@ -113,6 +115,7 @@ def test_a_run_is_prolonged(tmp_path: Path) -> None:
     assert RunDirectory.load(longer).summary()["overrides"] == given
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["keep", "stale"])
 def test_a_run_is_prolonged_in_which_clients_come_back_later(tmp_path: Path, state: str) -> None:
     """What they come back with was kept, though nobody came back before the end of the shorter run."""
@@ -149,6 +152,7 @@ class Dies(Gossip):
 """
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     """In another process, with another hash seed; what it left is hidden, until another run has its place."""
     (tmp_path / "dies.py").write_text(DIES)

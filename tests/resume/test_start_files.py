@@ -20,6 +20,7 @@ OTHERS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_new_run_starts_from_an_exported_model(tmp_path: Path, kind: str) -> None:
     write(tmp_path, PICTURES, "pictures.py")

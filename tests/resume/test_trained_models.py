@@ -249,6 +249,7 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
     return float((module.eval()(x).argmax(1) == y).double().mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", NAMED)
 def test_plain_torch_has_the_accuracy_of_the_run(tmp_path: Path, kind: str) -> None:
     settings, make = NAMED[kind]
@@ -275,6 +276,7 @@ def accuracy_alone(folder: Path, file: Path, name: str) -> float:
     return float(subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Layered", "Sequence", "Attention", "Frozen"])
 def test_own_modules_of_any_kind_are_loaded_where_coterie_is_not_installed(tmp_path: Path, name: str) -> None:
     write(tmp_path, MORE_NETWORKS, "network.py")
@@ -287,6 +289,7 @@ def test_own_modules_of_any_kind_are_loaded_where_coterie_is_not_installed(tmp_p
     assert accuracy_alone(tmp_path, file, name) == measured(directory, "client-2", 4.0)
 
 
+@pytest.mark.long
 def test_an_own_module_is_loaded_where_coterie_is_not_installed(tmp_path: Path) -> None:
     write(tmp_path, NETWORK, "network.py")
     write(tmp_path, ALONE, "alone.py")
@@ -364,6 +367,7 @@ def test_models_without_adapters_are_not_written_for_peft(tmp_path: Path) -> Non
     assert result.exit_code == 2 and 'model.name = "point" has no adapters' in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoints", [(), (1.0,)])
 @pytest.mark.parametrize("stated", [["run.duration=3 s"], ["run.iterations=3"]])
 def test_models_at_any_time_equal_those_of_the_run(
@@ -400,6 +404,7 @@ def test_models_at_any_time_equal_those_of_the_run(
     assert all(torch.equal(last[name], values) for name, values in kept[max(kept)].items())
 
 
+@pytest.mark.long
 def test_a_method_with_several_models_names_the_wanted_one(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -476,6 +481,7 @@ def test_forks_and_interrupted_and_killed_runs_have_models(tmp_path: Path) -> No
     assert result.exit_code == 2 and 'such as --at "20 s"' in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [[], ["--at", "1500 ms"]])
 def test_models_that_differ_from_the_run_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: list[str]

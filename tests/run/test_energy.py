@@ -211,6 +211,7 @@ def test_a_wrong_table_of_prices_is_refused(tmp_path: Path, rows: str, problem: 
         run(tmp_path, QUADRATIC, POWER, "devices.region=north", 'energy.price={file="prices.csv"}')
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["gossip", "dpsgd", "fedavg", "local"]),
@@ -282,6 +283,7 @@ def test_power_by_class_share_and_override(tmp_path: Path) -> None:
     assert all(40 <= joules <= 50 for joules in found[2:]) and len(set(found[2:])) == 4
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_the_report_shows_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     page = page_of(run(tmp_path, QUADRATIC, POWER, PER_BYTE, "protocol.name=gossip", "energy.price=0.3"))

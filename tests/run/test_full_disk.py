@@ -88,6 +88,7 @@ def test_a_table_that_does_not_fit(
     }
 
 
+@pytest.mark.long
 def test_a_trace_for_which_there_is_no_room_while_it_comes(
     invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,7 @@ def test_half_a_table_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.name for file in run.path.iterdir()] == [MARK]
 
 
+@pytest.mark.long
 def test_a_limit_of_the_system(tmp_path: Path) -> None:
     """The report does not fit; in a process of its own, since its files stay limited."""
     (tmp_path / "own.py").write_text(LIMITED.format(limit=64 << 10))

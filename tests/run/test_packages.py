@@ -84,6 +84,7 @@ def test_what_make_installs_is_pinned_and_allowed() -> None:
         assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
 
 
+@pytest.mark.long
 def test_what_is_imported_is_required() -> None:
     """Also what is imported within a function, and what comes with another package today."""
     everywhere = imported("actors", "protocols", "sim")
@@ -132,6 +133,7 @@ def names_of(*extras: str) -> set[str]:
     return {canonicalize_name(each.name) for each in required(*extras)}
 
 
+@pytest.mark.long
 def test_a_run_needs_no_extra(tmp_path: Path) -> None:
     code = WITHOUT.format(names=sorted(IMPORTED))
     file = write(tmp_path, DIGITS)

@@ -75,6 +75,7 @@ def copies(result: RunResult) -> dict[str, str]:
     return {path.name: path.read_text() for path in result.directory.glob("protocol-*/*.py")}
 
 
+@pytest.mark.long
 def test_an_edited_neighbour_is_executed_as_it_is_kept(folder: Path) -> None:
     """In one process, and by edits that the cache of compiled files does not notice."""
     (folder / "own.py").write_text(f"{OWN}        await self.sleep(STEPS / 2)\n")

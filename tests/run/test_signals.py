@@ -184,6 +184,7 @@ def test_while_modules_are_imported(tmp_path: Path, number: int, code: int) -> N
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
 
 
+@pytest.mark.long
 def test_a_terminal_that_is_closed_does_not_cost_the_results(tmp_path: Path) -> None:
     started = tmp_path / "started"
     (tmp_path / "own.py").write_text(BEGIN + f"        Path({str(started)!r}).touch()\n")
@@ -221,6 +222,7 @@ def test_a_terminal_that_is_closed_does_not_cost_the_results(tmp_path: Path) -> 
     assert RunDirectory.load(directory).summary()["interrupted"] is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), SIGNALS[1:2])
 def test_verifying_ends_with_both_processes(
     invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int

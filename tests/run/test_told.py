@@ -60,6 +60,7 @@ def test_errors_that_a_method_swallows_are_told(here: Path, kind: str) -> None:
     assert rest.endswith("(caught at own.py:12)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "then", "fails"),
     [

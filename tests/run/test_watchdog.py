@@ -92,6 +92,7 @@ def test_a_method_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert line.partition("own.py:")[2].partition(")")[0] in (str(number), str(number - 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [ALL_SPIN, SWALLOWS])
 def test_the_second_signal_ends_it_though_it_is_swallowed_or_others_would_spin_next(
     tmp_path: Path, method: str

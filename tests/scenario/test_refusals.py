@@ -296,6 +296,7 @@ def runner() -> CliRunner:
     return CliRunner()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BAD)
 def test_refused(tmp_path: Path, runner: CliRunner, kind: str) -> None:
     text, complaint = BAD[kind]
@@ -306,6 +307,7 @@ def test_refused(tmp_path: Path, runner: CliRunner, kind: str) -> None:
     assert result.output.count("\n") == 1
 
 
+@pytest.mark.long
 def test_an_unknown_section_comes_before_those_that_are_missing(tmp_path: Path, runner: CliRunner) -> None:
     path = write(tmp_path, '[swep]\nscenario = "other.toml"\n')
     first, *others = runner.invoke(app, ["check", str(path)]).output.splitlines()
@@ -314,6 +316,7 @@ def test_an_unknown_section_comes_before_those_that_are_missing(tmp_path: Path, 
     assert others and all("is missing" in line for line in others)
 
 
+@pytest.mark.long
 def test_an_empty_file_is_told_what_is_required(tmp_path: Path, runner: CliRunner) -> None:
     result = runner.invoke(app, ["check", str(write(tmp_path, ""))])
     assert result.exit_code == 2
@@ -374,6 +377,7 @@ def test_images_for_a_model_that_needs_them(tmp_path: Path, runner: CliRunner) -
     assert result.output.startswith(f'{path}: model.name = "cnn" needs images')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wrong unit", "unknown protocol setting"])
 def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> None:
     text, complaint = BAD[kind]

@@ -30,6 +30,7 @@ def validator(protocols: dict[str, Any]) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [SMALL, FULL], ids=["small", "full"])
 def test_scenarios_fit_the_schema(validator: jsonschema.Draft202012Validator, text: str) -> None:
     assert [error.message for error in validator.iter_errors(tomllib.loads(text))] == []

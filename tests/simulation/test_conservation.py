@@ -185,6 +185,7 @@ def iterations_never_decrease_in_a_life(built: Simulation) -> None:
             assert afresh or values[k] >= values[k - 1]
 
 
+@pytest.mark.long
 @settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=worlds())
 def test_everything_adds_up(tmp_path: Path, text: str) -> None:

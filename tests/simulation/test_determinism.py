@@ -53,6 +53,7 @@ class Unordered(Local):
 """
 
 
+@pytest.mark.long
 def test_two_processes_give_one_trace(tmp_path: Path) -> None:
     """This one has run other things before, and the strings in the other one have other hashes."""
     file, options = write(tmp_path, BUSY), [word for override in LOSSY for word in ("--set", override)]
@@ -76,6 +77,7 @@ def test_two_processes_give_one_trace(tmp_path: Path) -> None:
     assert min(fates[fate] for fate in ("delivered", "lost", "dropped")) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shuffle", ["false", "true"])
 @pytest.mark.parametrize(
     "protocol", ["local", "gossip", "dpsgd", "cobo", "fedavg", "oracle", "synchronous cobo"]
@@ -110,6 +112,7 @@ def test_ties_are_shuffled_by_a_number_of_their_own(tmp_path: Path) -> None:
             trace_hash(f"run.shuffle_ties={wrong}")
 
 
+@pytest.mark.long
 def test_verify_finds_no_difference_and_runs_the_code_that_ran_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +142,7 @@ class Reads(Local):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("once", [False, True])
 def test_verify_of_a_protocol_that_reads_a_file_beside_it(tmp_path: Path, once: bool) -> None:
     """As the first run did; where that left none, it is said that there was no second run."""
@@ -158,6 +162,7 @@ def test_verify_of_a_protocol_that_reads_a_file_beside_it(tmp_path: Path, once: 
         assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
 
 
+@pytest.mark.long
 def test_verify_of_a_protocol_that_was_edited_meanwhile(tmp_path: Path) -> None:
     """It is its copy that is run again."""
     edits = "        Path(__file__).write_text('edited') if 'runs' not in __file__ else None\n"
@@ -172,6 +177,7 @@ def test_verify_of_a_protocol_that_was_edited_meanwhile(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.long
 def test_verify_shows_the_first_difference_and_its_time(tmp_path: Path) -> None:
     (tmp_path / "unordered.py").write_text(SETS)
     file = write(tmp_path, QUADRATIC)

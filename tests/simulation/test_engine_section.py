@@ -83,6 +83,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, *owners: tuple[type, str]) -> se
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("three_threads")
 def test_one_thread_unless_another_number_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = threads_of(
@@ -97,6 +98,7 @@ def test_one_thread_unless_another_number_is_stated(tmp_path: Path, monkeypatch:
     assert seen == {2}
 
 
+@pytest.mark.long
 def test_the_way_is_measured_with_the_threads_that_are_stated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +113,7 @@ def test_the_way_is_measured_with_the_threads_that_are_stated(
     assert seen == [2]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("three_threads")
 def test_measured_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_of, "fastest_threads", lambda steps, device: 2 * len(steps))
@@ -224,6 +227,7 @@ def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         build(load(tmp_path, DIGITS), device="cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["dense", "loop", "vmap"])
 def test_a_run_is_the_same_with_any_number_of_workers(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,7 @@ def measured(built: Simulation, name: str = "accuracy") -> dict[float, dict[str,
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -54,6 +54,7 @@ def events_of(trace: list[Any], track: str) -> list[tuple[str, int, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_each_flow_goes_from_a_sending_to_its_arrival(directory: RunDirectory, trace: list[Any]) -> None:
     rows = directory.scan("events").filter(pl.col("peer").is_not_null()).collect()
     sent, delivered = (
@@ -133,6 +134,7 @@ def test_in_rounds_all_of_the_waiting_is_for_peers_the_slow_one_first(tmp_path: 
     assert kept_s is not None and max(kept_s, key=kept_s.__getitem__) == "client-2"
 
 
+@pytest.mark.long
 def test_tensorboard_reads_what_was_measured(directory: RunDirectory) -> None:
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second replaces the first

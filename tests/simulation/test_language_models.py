@@ -124,6 +124,7 @@ def test_a_target_is_reached_from_above(tmp_path: Path) -> None:
     assert (found["perplexity"], found["seconds"]) == (200, below[0])
 
 
+@pytest.mark.long
 @pytest.mark.report
 def test_newcomers_and_survivors_are_told_by_perplexity(tmp_path: Path) -> None:
     churn = '[{at="1 s", event="crash", clients=[0]}, {at="1500 ms", event="join", clients=[5]}]'
@@ -193,6 +194,7 @@ def test_a_checkpoint_of_hugging_face_runs_and_names_its_results(tmp_path: Path)
     assert digest(load_scenario(tmp_path / "world.toml", overrides)) != named
 
 
+@pytest.mark.long
 def test_a_run_on_llama_is_verified_resumed_and_forked(tmp_path: Path) -> None:
     """Grouped queries, in four parts; and its digest changes with each of them."""
     shutil.copytree(LLAMA, tmp_path / "llama")
@@ -227,6 +229,7 @@ def test_a_run_on_llama_is_verified_resumed_and_forked(tmp_path: Path) -> None:
 NEEDS = {"dfedavgm": ["training.momentum=0.5"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", list_protocols())
 def test_every_method_runs_or_says_what_it_needs(protocol: str, tmp_path: Path) -> None:
     overrides = [f"protocol={{name='{protocol}'}}", *NEEDS.get(protocol, []), "run.duration=1 s"]
@@ -239,6 +242,7 @@ def test_every_method_runs_or_says_what_it_needs(protocol: str, tmp_path: Path) 
     assert np.isfinite(result.summary["perplexity"]["mean"])
 
 
+@pytest.mark.long
 def test_the_same_run_again_and_from_a_checkpoint(tmp_path: Path) -> None:
     method = "protocol={name='cobo', domain='simplex', sampling_scale=4}"
     whole = run(tmp_path, method)
@@ -253,6 +257,7 @@ def test_the_same_run_again_and_from_a_checkpoint(tmp_path: Path) -> None:
     assert found["trace_hash"] == run(tmp_path, method, "run.duration=4 s").summary["trace_hash"]
 
 
+@pytest.mark.long
 def test_parts_of_batches_and_all_ways_lead_to_the_same_numbers(tmp_path: Path) -> None:
     found: list[Any] = []
     for settings in (["engine.way=vmap"], ["engine.way=loop"], ["engine.micro_batch=3"]):
@@ -275,6 +280,7 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "`coterie pretrain` makes english.safetensors" in result.output
 
 
+@pytest.mark.long
 def test_a_run_verified_swept_interrupted_and_gone_on_with_is_the_same(tmp_path: Path) -> None:
     """The base, which is in no checkpoint, is found again."""
     (base := tmp_path / "study").mkdir()

@@ -188,6 +188,7 @@ def threshold() -> Iterator[None]:
     gc.enable() if enabled else gc.disable()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_holders_change_no_bit(optimizer: str, tmp_path: Path) -> None:
     world = OPTIMIZERS[optimizer]
@@ -198,11 +199,13 @@ def test_holders_change_no_bit(optimizer: str, tmp_path: Path) -> None:
         assert other.jobs > plain.jobs and other.bytes > plain.bytes
 
 
+@pytest.mark.long
 def test_holders_change_no_bit_of_one_client_after_the_other(tmp_path: Path) -> None:
     plain = Ran(tmp_path, LOOP)
     assert all(Ran(tmp_path, LOOP, by).result == plain.result for by in (in_a_list, in_a_cycle))
 
 
+@pytest.mark.long
 def test_collections_and_tracers_change_no_bit(tmp_path: Path) -> None:
     plain = Ran(tmp_path)
     for collects in (1, 0):

@@ -90,6 +90,7 @@ def test_a_failure_is_asked_for_as_far_as_the_scenario_restarts(
     assert ("1 of 6 clients failed: ValueError: only once (first: client-2 at" in result.stderr) is not most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "end_s", "seen_s"), [(QUADRATIC, 10.0, 5.0), (DIGITS, 4.0, 4.0)])
 @pytest.mark.parametrize("factor", ["float('nan')", "float('inf')"])
 def test_the_first_model_that_is_not_finite_is_named(
@@ -111,6 +112,7 @@ def test_the_first_model_that_is_not_finite_is_named(
     assert measured["mean"] is not None
 
 
+@pytest.mark.long
 def test_no_accuracy_of_models_that_are_no_numbers(ran: Callable[..., Any]) -> None:
     everybody = DIVERGES.format(who=[f"client-{k}" for k in range(6)], factor="float('nan')")
     result, summary, report = ran(DIGITS, everybody)
@@ -121,6 +123,7 @@ def test_no_accuracy_of_models_that_are_no_numbers(ran: Callable[..., Any]) -> N
     assert "Mean accuracy" not in report
 
 
+@pytest.mark.long
 def test_a_run_in_which_nothing_went_wrong(ran: Callable[..., Any]) -> None:
     result, summary, report = ran(QUADRATIC, BEGIN)
     assert (result.exit_code, summary["failed"], summary["non_finite"]) == (0, None, None)
@@ -128,6 +131,7 @@ def test_a_run_in_which_nothing_went_wrong(ran: Callable[..., Any]) -> None:
     assert 'class="warning"' not in report
 
 
+@pytest.mark.long
 def test_newcomers_of_the_last_moment_are_counted_apart(ran: Callable[..., Any]) -> None:
     """Everybody's accuracy, and that of those that are up for long enough."""
     late = "churn=[{at='1 s', event='join', clients=[4]}, {at='3.9 s', event='join', clients=[5]}]"
@@ -141,6 +145,7 @@ def test_newcomers_of_the_last_moment_are_counted_apart(ran: Callable[..., Any])
     assert "accuracy, 1 still behind; " in report
 
 
+@pytest.mark.long
 def test_nobody_settles_where_nobody_comes(ran: Callable[..., Any]) -> None:
     _, summary, report = ran(DIGITS, BEGIN, "--set", "churn=[{at='1 s', event='crash', clients=[4]}]")
     assert summary["settled"] is None
@@ -151,6 +156,7 @@ FEDAVG = "from protocols.federated.fedavg import FedAvg\n\nclass Own(FedAvg):\n 
 DPSGD = "from protocols.decentralized.dpsgd import DPSGD\n\nclass Own(DPSGD):\n    pass\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("protocol", "more"),
     [
@@ -171,6 +177,7 @@ def test_rounds_that_bring_nothing_are_the_headline(
     assert "a method must assign the trained model" not in result.stderr  # the method is not to blame
 
 
+@pytest.mark.long
 def test_rounds_that_bring_something_are_no_headline(ran: Callable[..., Any]) -> None:
     result, summary, _ = ran(QUADRATIC, FEDAVG, "--set", "protocol.local_steps=10")
     assert summary["rounds"]["waits"] > summary["rounds"]["in_vain"] == 0

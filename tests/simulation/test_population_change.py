@@ -31,6 +31,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_survivors_recover_and_newcomers_catch_up(variant: str, tmp_path: Path) -> None:
     # Of ten clients in rounds few meet a newcomer: when the last has caught up is a matter of the seed.

@@ -328,6 +328,7 @@ def check_choices(name: str, short: ShortRun) -> None:
     assert sent["RequestedModel"] <= sent["ModelRequest"] >= sent["WeightedUpdate"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(SHORT))
 def test_short_run(name: str, protocol_reads: list[str]) -> None:
     skip_without_data(name)

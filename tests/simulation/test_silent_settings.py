@@ -68,6 +68,7 @@ def test_columns_of_few_categories_are_no_free_texts(tmp_path: Path) -> None:
 # --- churn ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["check", "run"])
 def test_events_of_which_none_comes_in_the_run(verb: str, tmp_path: Path) -> None:
     churn = "churn=[{at='1 s', event='crash', clients=[0, 1], spread='300 h'}]"

@@ -104,6 +104,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
         load(tmp_path, QUADRATIC, "data.dimension=100000", "data.samples=1000")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "overrides", "problem"),
     [

@@ -27,6 +27,7 @@ def pace(folder: Path, *overrides: str) -> list[float]:
         return steps_per_s(built)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -51,6 +52,7 @@ def test_in_gossip_not_even_the_work_changes(tmp_path: Path) -> None:
     assert busy_s(SLOW) == busy_s()
 
 
+@pytest.mark.long
 def test_with_many_pair_updates_cobo_never_waits_for_the_straggler(tmp_path: Path) -> None:
     """The others get faster, if anything, as it asks them for fewer gradients."""
     overrides = (*MINUTE, "protocol.name=cobo", "protocol.sampling=none", "run.duration=20 s")
@@ -62,6 +64,7 @@ def test_with_many_pair_updates_cobo_never_waits_for_the_straggler(tmp_path: Pat
     assert all(with_straggler >= 0.99 * without for with_straggler, without in zip(slowed, even, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["dpsgd", "cobo"])
 def test_with_barriers_everybody_falls_to_its_pace(tmp_path: Path, protocol: str) -> None:
     overrides = (f"protocol.name={protocol}", "protocol.mode=synchronous")

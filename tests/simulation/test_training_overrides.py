@@ -78,6 +78,7 @@ def of_torch(built: Simulation, client: ClientLife, precision: torch.dtype | Non
     return nn.utils.parameters_to_vector(module.parameters()).detach()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
 def test_each_client_trains_as_plain_torch(tmp_path: Path, way: str) -> None:
     with simulation(tmp_path, LOCAL + OVERRIDES, f"engine.way={way}") as built:
@@ -206,6 +207,7 @@ def done(*words: object) -> Path:
     return Path(result.stdout.splitlines()[-1].removeprefix("report: ")).parent
 
 
+@pytest.mark.long
 def test_a_run_with_overrides_is_verified_and_forked(tmp_path: Path) -> None:
     """A fork that changes the rate equals the full run with the change."""
     file, out = write(tmp_path, GOSSIP), tmp_path / "runs"

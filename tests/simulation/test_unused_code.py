@@ -298,6 +298,7 @@ FORM = {
 REFUSED |= NEAR | FORM
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("code", "complaint"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_never_called_is_refused(tmp_path: Path, code: str, complaint: str) -> None:
     [line] = [number for number, text in enumerate(code.splitlines(), 1) if text.endswith("# here")]
@@ -375,6 +376,7 @@ FINE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", FINE.values(), ids=FINE.keys())
 def test_what_is_used_is_not_refused(tmp_path: Path, body: str) -> None:
     result = checked(tmp_path, with_client(body))

@@ -63,6 +63,7 @@ def test_headers_name_options_in_blocks_alone(path: Path) -> None:
     assert not re.search(r"--\w", prose), f"{path.name}: options stand in a block, which a test runs"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "options"), [each for each in variations() if each[0] not in HEAVY])
 def test_a_variation_runs(name: str, options: str, tmp_path: Path) -> None:
     run(name, options, tmp_path)

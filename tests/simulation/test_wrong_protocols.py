@@ -138,6 +138,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_can_be_no_protocol_is_refused(kind: str, verb: str, tmp_path: Path) -> None:
@@ -229,6 +230,7 @@ FAILS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FAILS)
 def test_what_fails_in_every_client_is_said_once(kind: str, tmp_path: Path) -> None:
     body, error = FAILS[kind]
@@ -326,6 +328,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_wrong_weights_cost_the_graph_and_not_the_run(kind: str, tmp_path: Path) -> None:
     body, error = WEIGHTS[kind]

@@ -90,6 +90,7 @@ def test_curves_have_common_times(small: Small, comparison: Comparison) -> None:
     assert mean[TIMES // 2] == pytest.approx(np.mean(rows))
 
 
+@pytest.mark.long
 def test_curves_of_runs_of_different_lengths_end_where_their_runs_do(tmp_path: Path) -> None:
     shorter = STUDY.replace('"protocol.period=500 ms"', '"protocol.period=500 ms", "run.duration=2 s"')
     result = run_sweep(
@@ -210,6 +211,7 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
 
 
+@pytest.mark.long
 def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Path) -> None:
     copy = tmp_path / "runs"
     shutil.copytree(small[1].directory.parent, copy)
@@ -283,6 +285,7 @@ def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None
         assert float(row["distance"]) == run.number("distance")
 
 
+@pytest.mark.long
 def test_names_are_no_formulas_and_no_mathematics(small: Small, tmp_path: Path) -> None:
     """Names of cases are the user's: a spreadsheet must not compute them, nor a picture set them as TeX."""
     copy = tmp_path / "runs"
@@ -317,6 +320,7 @@ def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:
     assert r"gossip & 0.2 & " in text and "\N{PLUS-MINUS SIGN}" not in text
 
 
+@pytest.mark.long
 def test_more_lines_than_can_be_told_apart_are_a_map(tmp_path: Path) -> None:
     head = STUDY[: STUDY.index("[sweep]")]
     sweep = "[sweep]\n[sweep.grid]\nnetwork.loss = [0, 0.2]\ntraining.learning_rate = [" + ", ".join(
@@ -339,6 +343,7 @@ def run(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.long
 def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Path) -> None:
     code, said = run("compare", small[1].directory, "--target", 1.2, "--out", tmp_path)
     assert code == 0 and f"page: {tmp_path / 'comparison.html'}" in said
@@ -383,6 +388,7 @@ def test_a_target_that_no_share_can_be_is_refused(
         Comparison(load_study([small[1].directory]), target=target)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

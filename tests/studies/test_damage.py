@@ -53,6 +53,7 @@ def refusal(*words: object) -> str:
     return result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [how for how in WAYS if how != "a folder"])  # which may be the user's
 @pytest.mark.parametrize("name", ["metrics.parquet", "summary.json", "checksums.json", CELL])
 def test_a_damaged_run_is_run_again(whole: Swept, swept: Path, name: str, how: str) -> None:
@@ -74,6 +75,7 @@ def test_a_damaged_run_is_run_again(whole: Swept, swept: Path, name: str, how: s
     assert len(load_study([swept]).runs) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["metrics.parquet", "summary.json", "scenario.toml"])
 def test_comparing_refuses_what_is_damaged_and_what_is_of_another_run(swept: Path, name: str) -> None:
     first, second = [path.parent / name for path in sorted(swept.parent.glob(f"*/{CELL}"))]

@@ -24,6 +24,7 @@ def compared(folder: Path, text: str) -> Comparison:
     return Comparison(load_study([result.directory]), target=1.2)
 
 
+@pytest.mark.long
 def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
     text = STATED.replace('downlink = "10 Mbit/s"', 'downlink = "10 Mbit/s"\nenergy_per_byte = "2 uJ/B"')
     comparison = compared(tmp_path, text.replace("\n[sweep]", f"{ENERGY}\n[sweep]", 1))
@@ -48,6 +49,7 @@ def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
     assert {"kind": "joules", "label": "energy"} in scales
 
 
+@pytest.mark.long
 def test_an_unknown_energy_is_no_cost_of_a_target(tmp_path: Path) -> None:
     """Without energy_per_byte, energy is known for the method that sends nothing, not for the other."""
     comparison = compared(tmp_path, STATED)
@@ -58,6 +60,7 @@ def test_an_unknown_energy_is_no_cost_of_a_target(tmp_path: Path) -> None:
     assert "does not set energy.price, energy.carbon, network.energy_per_byte" in shown.note
 
 
+@pytest.mark.long
 def test_without_constants_nothing_is_shown(tmp_path: Path) -> None:
     comparison = compared(tmp_path, STUDY.replace("[0, 0.2]", "[0]"))
     assert "Energy of a run" not in [table.title for table in tables_to_show(comparison)]

@@ -82,6 +82,7 @@ def with_facts(small: Small, tmp_path: Path) -> Any:
     return copied
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "facts"), [*PROBLEMS.items(), *[(line, {"warnings": [line]}) for line in LINES]]
 )
@@ -109,6 +110,7 @@ def test_every_kind_of_warning_reaches_every_place(
     assert part in html.unescape(page) and "<script>alert" not in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "facts"), [*PROBLEMS.items(), *[(line, {"warnings": [line]}) for line in LINES]]
 )

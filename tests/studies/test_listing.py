@@ -31,6 +31,7 @@ def listed(folder: Path) -> dict[str, dict[str, str]]:
     return {row["directory"]: row for row in csv.DictReader(done.stdout.splitlines())}
 
 
+@pytest.mark.long
 def test_every_run_is_listed_with_its_state(whole: Path) -> None:
     runs = whole.parent
     halved, without, tables = (Path(shutil.copytree(whole, runs / f"{whole.name}-{n}")) for n in "234")
@@ -63,6 +64,7 @@ def test_every_run_is_listed_with_its_state(whole: Path) -> None:
     assert listed(runs)[str(killed)]["result"] == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("junk", ["", "{}", "[1]", '{"run": 5}', "run = 5\n[protocol]", "\x00"])
 def test_junk_is_listed_as_damaged(whole: Path, junk: str) -> None:
     for name in ("scenario.toml", "provenance.json", "summary.json"):

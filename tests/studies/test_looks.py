@@ -33,6 +33,7 @@ def single(folder: Path) -> Comparison:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("panels", [1, 2])
 def test_lines_have_the_colours_of_the_palette(small: Small, tmp_path: Path, panels: int) -> None:
     comparison = single(tmp_path) if panels == 1 else Comparison(load_study([small[1].directory]))
@@ -43,6 +44,7 @@ def test_lines_have_the_colours_of_the_palette(small: Small, tmp_path: Path, pan
         assert drawn & {LIGHT[name] for name in HUES} and drawn <= named
 
 
+@pytest.mark.long
 def test_the_page_links_its_pictures(small: Small, tmp_path: Path) -> None:
     page = write_comparison(Comparison(load_study([small[1].directory])), tmp_path).read_text(
         encoding="utf-8"
@@ -51,6 +53,7 @@ def test_the_page_links_its_pictures(small: Small, tmp_path: Path) -> None:
     assert linked == {path.name for path in tmp_path.iterdir() if path.suffix in (".svg", ".png")} != set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("values", "high"), [((0.9, 0.99), 1.0), ((0.05, 0.01), None), ((0.5, 0.51), None)])
 def test_intervals_of_shares_end_at_none_and_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: tuple[float, float], high: float | None
@@ -85,6 +88,7 @@ def test_no_error_of_a_graph_is_below_none(
     assert (found.low, found.high) == pytest.approx((0.0, most if high is None else high))
 
 
+@pytest.mark.long
 def test_curves_stay_within_what_there_can_be(tmp_path: Path) -> None:
     comparison = single(tmp_path)
     times, [(group, mean, _)] = comparison.curves("accuracy")

@@ -111,6 +111,7 @@ def test_texts_of_strangers_stay_texts(small: Small, tmp_path: Path) -> None:
     assert "default-src 'none'" in found
 
 
+@pytest.mark.long
 def test_forks_stand_beside_their_parents(tmp_path: Path) -> None:
     text = STUDY.replace("[sweep]\n", "[sweep]\nforks = true\n").replace("network.loss = [0, 0.2]", "")
     text = text.replace(
@@ -133,6 +134,7 @@ def test_forks_stand_beside_their_parents(tmp_path: Path) -> None:
     assert "Forks beside their parents" in found
 
 
+@pytest.mark.long
 def test_labels_are_stated_in_words(small: Small, tmp_path: Path) -> None:
     words = ["compare", str(small[1].directory), "--label", "network.loss=share of lost messages"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])

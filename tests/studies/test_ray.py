@@ -118,6 +118,7 @@ def test_without_ray_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pyt
         run_sweep(plan(study(tmp_path)), out=tmp_path, execute=on_ray())
 
 
+@pytest.mark.long
 def test_a_device_is_one_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine needs none; nothing is left to do there, either."""
     arguments = ["sweep", str(study(tmp_path)), "--out", str(tmp_path / "out"), "--quiet"]

@@ -89,6 +89,7 @@ def beside_alone(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
     return run_sweep(plan(study(folder, text), seeds=3), out=folder / "runs", execute=here)
 
 
+@pytest.mark.long
 def test_the_statistics_are_those_of_each_clients_results(beside_alone: SweepResult) -> None:
     comparison = Comparison(load_study([beside_alone.directory]))
     counted = {"alone": [0, 1, 2, 3], "gossip": [0, 2, 3]}
@@ -110,6 +111,7 @@ def test_the_statistics_are_those_of_each_clients_results(beside_alone: SweepRes
         assert found.improvement.mean == pytest.approx(expected) and found.improvement.runs == 3
 
 
+@pytest.mark.long
 def test_table_page_latex_and_csv_agree(beside_alone: SweepResult, tmp_path: Path) -> None:
     comparison = Comparison(load_study([beside_alone.directory]), metrics=["distance", "messages.sent"])
     shown = over_clients(comparison)

@@ -26,6 +26,7 @@ def valid(path: Path, *, full: bool) -> None:
         assert value in map(str, planned.axes[axis])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_the_short_form_is_valid(path: Path) -> None:
     valid(path, full=False)
@@ -37,6 +38,7 @@ def test_the_full_form_is_valid(path: Path) -> None:
     valid(path, full=True)
 
 
+@pytest.mark.long
 def test_editors_find_nothing_wrong_with_them() -> None:
     validator = jsonschema.Draft202012Validator(for_editors(scenario_schema(list_settings())))
     assert len(STUDIES) == 67

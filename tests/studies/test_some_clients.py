@@ -18,6 +18,7 @@ Small = tuple[Plan, SweepResult]
 METRICS = ["distance", "distance.worst_decile", "messages.sent"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("clients", "named"), [([3], "3"), ([0, 1, 3], "0-1, 3"), ([2, 0], "0, 2"), (None, "")]
 )
@@ -49,6 +50,7 @@ def test_tables_captions_pictures_and_files_say_which_clients(
         assert set(rows["clients"]) == {named}
 
 
+@pytest.mark.long
 def test_the_terminal_says_so_too(small: Small, tmp_path: Path) -> None:
     command = ["compare", str(small[1].directory), "--clients", "1-2", "--out", str(tmp_path)]
     said = CliRunner().invoke(app, command)
@@ -63,6 +65,7 @@ def test_the_command_refuses_clients_that_are_none(small: Small, clients: str) -
     assert said.exit_code == 2 and "numbers of clients" in said.stderr
 
 
+@pytest.mark.long
 def test_a_client_that_is_named_twice_counts_once(small: Small, tmp_path: Path) -> None:
     for name, clients in (("once", "0-2"), ("twice", "0-2,1,2")):
         command = ["compare", str(small[1].directory), "--clients", clients, "--out", str(tmp_path / name)]

@@ -54,6 +54,7 @@ def test_nothing_is_said_without_a_spread() -> None:
     assert math.isnan(contrast([1.0, 1.0], [0.0, 0.0], paired=False).p)
 
 
+@pytest.mark.long
 def test_the_correction_is_holms(rng: np.random.Generator) -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest")
     for count in (1, 2, 9):
@@ -122,6 +123,7 @@ def shares_covered(rng: np.random.Generator, count: int, seeds: int) -> tuple[fl
     return of_means / count, of_differences / count
 
 
+@pytest.mark.long
 def test_95_percent_intervals_hold_the_truth_95_times_of_100(rng: np.random.Generator) -> None:
     """1,000 studies of five seeds: two standard errors are 1.4 points."""
     of_means, of_differences = shares_covered(rng, 1_000, 5)
@@ -129,6 +131,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_of_100(rng: np.random.Gene
     assert 0.935 <= of_differences <= 0.965
 
 
+@pytest.mark.long
 def test_chance_alone_is_rarely_significant_after_the_correction(rng: np.random.Generator) -> None:
     """500 studies of six methods that do not differ: 5% of them may have a mark (standard error 1)."""
     rng, marked = np.random.default_rng(11), 0

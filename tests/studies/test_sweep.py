@@ -57,6 +57,7 @@ def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepRes
     assert not list(result.directory.parent.glob("*/report.html"))
 
 
+@pytest.mark.long
 def test_values_that_make_no_difference_are_told(tmp_path: Path) -> None:
     """Clients that send nothing lose nothing; with gossip the same values do make one."""
     file = write(tmp_path, SIMULATED)
@@ -100,6 +101,7 @@ clients = [1, 2]
 """
 
 
+@pytest.mark.long
 def test_runs_that_share_a_past_compute_it_once(tmp_path: Path) -> None:
     base, _ = STUDY.replace('"local"', '"gossip"').split("[sweep]")
     planned = plan(study(tmp_path, f"{base}{LEAVES}[sweep]\nseeds = 2\n{FORKS}"))
@@ -200,6 +202,7 @@ def test_a_scenario_that_changes_meanwhile_is_not_mixed_with_what_it_was(tmp_pat
     assert all("changed during the sweep" in error for error in result.errors.values())
 
 
+@pytest.mark.long
 def test_progress_counts_what_is_left(tmp_path: Path) -> None:
     planned = plan(study(tmp_path), seeds=1)
     run_sweep(plan(study(tmp_path), ["network.loss=0"], seeds=1), out=tmp_path / "runs", execute=here)

@@ -71,6 +71,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> TuningResult:
     return result
 
 
+@pytest.mark.long
 def test_every_method_gets_the_same_number_of_trials_and_of_runs(tuned: TuningResult) -> None:
     assert {name: len(trials) for name, trials in tuned.trials.items()} == {"alone": 4, "gossip": 4}
     cells = [cell for trials in tuned.trials.values() for trial in trials for cell in trial.cells]
@@ -113,6 +114,7 @@ def test_points_differ_by_seed_and_method() -> None:
     assert points[0] != points[1] != points[2] != points[0]
 
 
+@pytest.mark.long
 def test_an_interrupted_tuning_goes_on_where_it_stopped(tuned: TuningResult, tmp_path: Path) -> None:
     tuning, ran = tuning_of(study(tmp_path), ["alone", "gossip"]), []
 
@@ -185,6 +187,7 @@ def test_results_with_a_seed_of_the_tuning_are_warned_about(tuned: TuningResult,
     assert all(group.tuned == tuned.directory.name for group in comparison.groups)
 
 
+@pytest.mark.long
 def test_failed_and_refused_trials_count_as_the_worst(tmp_path: Path) -> None:
     (tmp_path / "still.py").write_text(METHOD, encoding="utf-8")
     path = study(tmp_path, STUDY.partition("[sweep]")[0].replace('name = "local"', 'name = "still.py:Still"'))
@@ -268,6 +271,7 @@ def test_tpe_asks_the_same_in_every_session(tmp_path: Path) -> None:
     assert all(0 <= share <= 1 for points in first for point in points for share in point)
 
 
+@pytest.mark.long
 def test_tpe_runs_batches_after_each_other(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     tuning = tuning_of(study(tmp_path), ["alone"], trials=10, seeds=(11,), sampler=SamplerName.tpe)

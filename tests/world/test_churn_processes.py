@@ -72,6 +72,7 @@ def test_the_mean_population_is_rate_times_mean_session(length: Distribution, me
     assert inside_s / (end_s - begin_s) == pytest.approx(mean_s / 2.0, rel=0.03)
 
 
+@pytest.mark.long
 def test_the_population_is_poisson() -> None:
     drawn = sessions(exponential(60.0), 60_000.0)
     counts = [sum(start <= time < end for start, end in drawn) for time in range(1_000, 60_000, 240)]
@@ -87,6 +88,7 @@ def test_weibull_has_the_moments_of_its_formula(shape: float, mean_s: float, dev
     assert math.sqrt(mean([(x - mean_s) ** 2 for x in drawn])) == pytest.approx(deviation_s, rel=0.03)
 
 
+@pytest.mark.long
 def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
     period_s, amplitude, days = 1_000.0, 0.8, 400
     process = DiurnalChurn.model_validate(
@@ -266,6 +268,7 @@ def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     assert max(up) == 16
 
 
+@pytest.mark.long
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 @pytest.mark.parametrize(
     "group", ["p2_2020-11-20", "g4dn_us-east-1c_2020-11-20", "g4dn_us-east-1d_2020-11-23"]

@@ -68,6 +68,7 @@ def test_nobody_is_declared_dead_who_is_not() -> None:
     assert members.happened == []
 
 
+@pytest.mark.long
 def test_the_first_suspicion_comes_when_the_paper_expects_it() -> None:
     """Section 3.1: a member is pinged in a period with probability p = 1 - (1 - 1/m)^m, by m = n - 1 others.
 

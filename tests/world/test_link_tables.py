@@ -220,6 +220,7 @@ def test_constant_tables_give_the_trace_of_the_constants(tmp_path: Path, link: s
     assert trace_hash(tmp_path, *gossip, *BOTH) != constant
 
 
+@pytest.mark.long
 def test_a_run_with_tables_goes_on_from_anywhere(tmp_path: Path) -> None:
     tables(tmp_path)
     scenario = load(tmp_path, DIGITS, *BOTH)

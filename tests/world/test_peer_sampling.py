@@ -60,6 +60,7 @@ def survives(count: int, deviation: float) -> None:
     assert mean(degree for _, degree in after.in_degree()) > 18
 
 
+@pytest.mark.long
 def test_the_overlay_survives_that_a_third_crashes() -> None:
     survives(300, 4.0)
 
@@ -101,6 +102,7 @@ def test_a_newcomer_is_soon_known_and_knows() -> None:
     assert graph(members).in_degree(late) >= 8
 
 
+@pytest.mark.long
 def test_the_dead_leave_views_sooner_with_swim() -> None:
     gone_s = {}
     for detection in (False, True):
@@ -166,6 +168,7 @@ def test_one_client_more_changes_nobodys_contacts_but_where_it_is_one() -> None:
     assert pstdev([named[name] for name in names]) == pytest.approx(3**0.5, rel=0.25), "as at random"
 
 
+@pytest.mark.long
 def test_the_names_of_the_dead_are_not_kept() -> None:
     members = overlay(200, banned_s=10.0)
     members.start()

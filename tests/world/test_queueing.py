@@ -36,6 +36,7 @@ def mean_wait_s(load: float, *, exponential: bool) -> float:
     return mean(waits_s[JOBS // 20 :])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", [0.3, 0.6])
 def test_waiting_times_are_those_of_pollaczek_and_khinchine(load: float) -> None:
     """M/G/1: load E[S^2] / (2 (1 - load) E[S]); half as much for constant lengths as for exponential ones."""

@@ -311,6 +311,7 @@ class World(RuleBasedStateMachine):
             self.loop.shutdown()
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 def test_random_worlds_do_nothing_that_a_simple_model_forbids() -> None:
     run_state_machine_as_test(World, settings=settings(examples(100), stateful_step_count=40))

@@ -199,6 +199,7 @@ MARKS = st.builds(RoundMark, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 REQUESTS = NUMBERS | QUESTIONS | MARKS | st.builds(RepeatRequest, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
+@pytest.mark.long
 @given(NUMBERS | st.just("a"), NUMBERS | st.just("b"), REQUESTS, REQUESTS, REQUESTS, NUMBERS)
 def test_what_passes_is_what_actors_send(
     sender: Any, receiver: Any, message: Any, request: Any, answer_to: Any, error: Any

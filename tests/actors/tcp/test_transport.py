@@ -148,6 +148,7 @@ async def test_without_a_connection_messages_are_lost_at_once() -> None:
     assert a.counts.in_flight == 0 and a.counts.sent == 3
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_who_stood_still_does_not_take_others_for_silent() -> None:
     async with endpoints("ab", replace(LIMITS, silence_s=0.3)) as (a, b):

@@ -217,6 +217,7 @@ def test_a_run_that_cannot_be_replayed_has_a_page_without_sources(tmp_path: Path
     assert str(path) not in facts["no_sources"]
 
 
+@pytest.mark.long
 def test_a_report_links_to_the_page_once_there_is_one(tmp_path: Path) -> None:
     directory = write_run(tmp_path)
     report = write_report(directory)

@@ -107,6 +107,7 @@ def test_clusters_have_colours_and_stand_together(tmp_path):
         assert {other // 3 for other in near} == {client // 3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "parts", [{"graph": False}, {"clients": 1, "clusters": 1}, {"clients": 201, "steps": 1}]
 )

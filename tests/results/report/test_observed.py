@@ -71,6 +71,7 @@ def test_the_curve_is_the_mean(tmp_path: Path) -> None:
         np.testing.assert_allclose(mean.y, least + times / END_S)
 
 
+@pytest.mark.long
 def test_what_servers_observe_is_shown_under_any_name(tmp_path: Path) -> None:
     """Also under one that clients use, and as "staleness", which has a picture of its own for clients."""
     observed = {"staleness": ["server-0"], "kept": [*CLIENTS[3:5], "server-0"]}
@@ -91,6 +92,7 @@ def test_what_the_observer_measures_is_no_observation_of_the_method(tmp_path: Pa
     assert "staleness" in figures(page)
 
 
+@pytest.mark.long
 def test_a_run_of_ones_own_method_shows_what_it_observes(tmp_path: Path) -> None:
     (tmp_path / "method.py").write_text(METHOD, encoding="utf-8")
     code = "def load():\n    x = np.arange(60.0)[:, None] / 60\n    return x, (x[:, 0] > 0.5).astype(int)"

@@ -104,6 +104,7 @@ def test_small_tables_are_read_once_and_large_ones_in_parts(tmp_path, monkeypatc
     assert len(read) > 3 * len(set(read))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parts", "absent", "sentence"),
     [
@@ -145,6 +146,7 @@ def test_one_client(tmp_path):
     assert [trace.name for trace in figure.data] == ["mean", "alone, at the end"]
 
 
+@pytest.mark.long
 def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plotly(tmp_path):
     run = write_run(tmp_path, clients=1000, clusters=10, reach=4, evaluations=2, steps=4)
     path = write_report(run)
@@ -412,6 +414,7 @@ def test_covered_loses_no_time(gaps, bins):
     assert covered(spans, edges).sum() == pytest.approx(np.diff(spans, axis=1).sum())
 
 
+@pytest.mark.long
 def test_reports_of_a_sweep_share_their_script(tmp_path):
     runs = [write_run(tmp_path, evaluations=1, steps=2, seed=seed) for seed in (1, 2)]
     for run in runs:

@@ -93,6 +93,7 @@ def test_a_column_that_is_missing_is_null(results: Path, column: str) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
 
 
+@pytest.mark.long
 def test_keys_and_columns_more_and_less_open_everywhere(results: Path) -> None:
     for table in TABLES:
         with_table(results, table, column_more)

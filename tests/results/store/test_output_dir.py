@@ -99,6 +99,7 @@ def test_folders_of_others_that_are_called_like_ours_stay(base, tmp_path):
     assert (beside / "trace.pftrace").read_text() == (tmp_path / "outside.txt").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_many_replace_one_at_once(base):
     """The results of each are there at its end, and those of the last stay."""
     program = (

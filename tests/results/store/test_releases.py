@@ -61,6 +61,7 @@ def test_its_report_is_written(kept: Path) -> None:
     assert (kept / "trace.pftrace").stat().st_size > 1000
 
 
+@pytest.mark.long
 def test_releases_are_compared_with_each_other(tmp_path: Path) -> None:
     paths = [copied(name, tmp_path) for name in KEPT]
     assert len(load_study(paths).runs) == len(KEPT)
@@ -77,6 +78,7 @@ def test_a_client_is_explained(kept: Path) -> None:
     assert "client-1, up at 12 s" in result.stdout
 
 
+@pytest.mark.long
 @of(OLDEST, NEWEST)
 def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
     made = coterie("fork", kept, *FORK, "--anyway")

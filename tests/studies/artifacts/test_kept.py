@@ -69,6 +69,7 @@ def of_another_file(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [study, with_code, with_method, of_another_file])
 def test_a_sweep_runs_again_from_its_folder(tmp_path: Path, make) -> None:
     (tmp_path / "here").mkdir()
@@ -87,6 +88,7 @@ def test_a_sweep_runs_again_from_its_folder(tmp_path: Path, make) -> None:
     assert [cell.key for cell in plan(ran.directory).cells] == [cell.key for cell in first.cells]
 
 
+@pytest.mark.long
 def test_options_in_addition_to_the_folder_change_the_sweep(tmp_path: Path) -> None:
     result = run_sweep(plan(study(tmp_path), seeds=1), out=tmp_path / "runs", execute=here)
     assert len(plan(result.directory).cells) == 4
@@ -95,6 +97,7 @@ def test_options_in_addition_to_the_folder_change_the_sweep(tmp_path: Path) -> N
     assert all("run.duration=3 s" in cell.overrides for cell in again.cells)
 
 
+@pytest.mark.long
 def test_changed_data_is_told(tmp_path: Path) -> None:
     result = run_sweep(plan(with_data(tmp_path)), out=tmp_path / "runs", execute=here)
     assert not result.errors

@@ -45,6 +45,7 @@ def contents(archive: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
+@pytest.mark.long
 def test_an_archive_holds_no_path_and_no_name(made: Path, tmp_path: Path) -> None:
     packed = pack(made, tmp_path / "a.zip", PackOptions(reports=True))
     assert packed.warnings == () and packed.left_out == ()
@@ -59,6 +60,7 @@ def test_an_archive_holds_no_path_and_no_name(made: Path, tmp_path: Path) -> Non
     assert not any(part.startswith(".") for name in found for part in name.split("/"))
 
 
+@pytest.mark.long
 def test_equal_studies_give_equal_archives(made: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -69,6 +71,7 @@ def test_equal_studies_give_equal_archives(made: Path, tmp_path: Path) -> None:
         assert {entry.date_time for entry in file.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
+@pytest.mark.long
 def test_the_results_in_an_archive_are_whole(made: Path, tmp_path: Path) -> None:
     """Also where texts were rewritten: their checksums are those of the new texts."""
     opened = open_archive(pack(made, tmp_path / "a.zip").path, tmp_path / "out", None)
@@ -87,6 +90,7 @@ def listed_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+@pytest.mark.long
 def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
     opened = open_archive(
         pack(made, tmp_path / "a.zip", PackOptions(license="CC0-1.0")).path, tmp_path / "out"
@@ -105,6 +109,7 @@ def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
         assert all(each.id in files for each in listed_of(action["object"]))
 
 
+@pytest.mark.long
 def test_options_leave_parts_out(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     full, small = [
@@ -117,6 +122,7 @@ def test_options_leave_parts_out(tmp_path: Path) -> None:
     assert b"delays.csv: put it into the folder of --data-dir" in small["README.md"]
 
 
+@pytest.mark.long
 def test_the_lock_file_states_versions(made: Path, tmp_path: Path) -> None:
     text = contents(pack(made, tmp_path / "a.zip").path)["requirements.txt"].decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -125,6 +131,7 @@ def test_the_lock_file_states_versions(made: Path, tmp_path: Path) -> None:
     assert {"coterie", "torch", "numpy", "pydantic-core"} <= names and not {"pytest", "ray"} & names
 
 
+@pytest.mark.long
 def test_code_that_tells_about_the_machine_is_named(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     for helper in run.glob("*/helper.py"):
@@ -134,6 +141,7 @@ def test_code_that_tells_about_the_machine_is_named(tmp_path: Path) -> None:
     assert "helper.py, line 2: /home/zaphod42/" in said.stderr
 
 
+@pytest.mark.long
 def test_files_with_odd_names_are_left_out_or_refused(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     (sweep / "notes: mine.txt").write_text("x", encoding="utf-8")
@@ -158,6 +166,7 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a.zip").exists()
 
 
+@pytest.mark.long
 def test_only_files_that_the_run_has_read_are_packed(tmp_path: Path) -> None:
     """Results of a stranger may name any file of this machine."""
     run = run_of(tmp_path)

@@ -91,6 +91,7 @@ def elsewhere(archive: Path, folder: Path, *options: str) -> subprocess.Complete
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["sweep_of", "runs_of", "run_of"])
 def test_an_archive_is_reproduced_elsewhere(packed: dict[str, Path], tmp_path: Path, name: str) -> None:
     done = elsewhere(packed[name], tmp_path, "--runs", "2")
@@ -103,6 +104,7 @@ def test_an_archive_is_reproduced_elsewhere(packed: dict[str, Path], tmp_path: P
         assert {each["verdict"] for each in run["figures"]} == {"equal"} and len(run["figures"]) > 50
 
 
+@pytest.mark.long
 def test_a_method_in_a_package_is_found_in_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_method_in_a_package_is_found_in_the_archive(
     assert "\nequal: 1 of 1 runs repeated" in done.stdout
 
 
+@pytest.mark.long
 def test_a_changed_figure_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
     def change(name: str, content: bytes) -> bytes:
         if not name.endswith("/summary.json"):
@@ -256,6 +259,7 @@ HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     entries, why = HOSTILE[name]
@@ -300,6 +304,7 @@ def test_a_damaged_byte_is_found(packed: dict[str, Path], tmp_path: Path) -> Non
         open_archive(tmp_path / "a.zip", tmp_path / "out")
 
 
+@pytest.mark.long
 def test_data_that_was_left_out_is_found_in_the_data_folder(tmp_path: Path) -> None:
     archive = pack(run_of(tmp_path), tmp_path / "a.zip", PackOptions(data=False)).path
     made = open_archive(archive, tmp_path / "out")
@@ -307,6 +312,7 @@ def test_data_that_was_left_out_is_found_in_the_data_folder(tmp_path: Path) -> N
     assert 'file = "delays.csv"' in scenario
 
 
+@pytest.mark.long
 def test_a_sweep_with_forks_and_data_is_reproduced(tmp_path: Path) -> None:
     """Forks run from the start, and the study's file names the data in the archive."""
     base, _ = STUDY.replace('"local"', '"gossip"').split("[sweep]")
