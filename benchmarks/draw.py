@@ -1,8 +1,9 @@
 """Draw two scenarios of digits from a date, for a comparison of methods whose settings were frozen earlier.
 
 `python -m benchmarks.draw 2026-11-27` writes drawn_1.toml and drawn_2.toml to scenarios/studies/fair. They
-compare the methods of tuned.toml with the settings there. The date seeds the generator, so that no author
-chooses a scenario in which a method does well. The same date gives the same files.
+compare the methods of tuned.toml with the settings there. With `--tuned methods_tuned.toml`, the files are
+methods_drawn_1.toml and methods_drawn_2.toml, with the methods of that file. The date seeds the generator, so
+that no author chooses a scenario in which a method does well. The same date gives the same files.
 """
 
 import argparse
@@ -28,8 +29,16 @@ PARTITIONS = (
 NUMBERS = (1, 2)
 
 
-def drawn(date: datetime.date, number: int) -> dict[str, Any]:
-    """Return scenario `number` of a date: untuned.toml with another partition, world and seeds."""
+TUNED = "tuned.toml"
+ALL_METRICS = ["accuracy", "accuracy.worst_decile", "messages.bytes"]
+"""Metrics of the comparison of all methods (docs/compare-methods.md)."""
+
+
+def drawn(date: datetime.date, number: int, tuned: str = TUNED) -> dict[str, Any]:
+    """Return scenario `number` of a date: untuned.toml with another partition, world and seeds.
+
+    tuned: name of the file with the methods and their settings.
+    """
     rng = Random(f"{date.isoformat()} {number}")
     partition = rng.choice(PARTITIONS) | {"samples_per_client": rng.choice((20, 30, 60))}
     scenario = _read("untuned.toml")
@@ -44,8 +53,8 @@ def drawn(date: datetime.date, number: int) -> dict[str, Any]:
     first = rng.randrange(1_000, 9_000, 10)
     scenario["sweep"] = {
         "seeds": [*range(first, first + 5)],
-        "case": _read("tuned.toml")["sweep"]["case"],
-        "compare": scenario["sweep"]["compare"],
+        "case": _read(tuned)["sweep"]["case"],
+        "compare": scenario["sweep"]["compare"] | ({} if tuned == TUNED else {"metrics": ALL_METRICS}),
     }
     return scenario
 
@@ -54,26 +63,34 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((FAIR / name).read_text(encoding="utf-8"))
 
 
-def text_of(date: datetime.date, number: int) -> str:
+def text_of(date: datetime.date, number: int, tuned: str = TUNED) -> str:
     """Return a file with the question, the date and the scenario."""
+    which, page = ("five", "how-to/fair-comparisons") if tuned == TUNED else ("all", "compare-methods")
+    command = f"{date.isoformat()}{'' if tuned == TUNED else f' --tuned {tuned}'}"
     question = (
-        "# How do five methods with frozen settings rank in a scenario that was drawn afterwards?",
+        f"# How do {which} methods with frozen settings rank in a scenario that was drawn afterwards?",
         "#",
-        f"# Scenario {number} of `python -m benchmarks.draw {date.isoformat()}`: the partition, the number",
-        "# of clients, the network, speeds and seeds are drawn; the settings are those of tuned.toml.",
-        "# docs/how-to/fair-comparisons.md shows the figures.",
+        f"# Scenario {number} of `python -m benchmarks.draw {command}`: the partition, the number",
+        f"# of clients, the network, speeds and seeds are drawn; the settings are those of {tuned}.",
+        f"# docs/{page}.md shows the figures.",
     )
-    return "\n".join([*question, tomli_w.dumps(drawn(date, number))])
+    return "\n".join([*question, tomli_w.dumps(drawn(date, number, tuned))])
+
+
+def name_of(number: int, tuned: str = TUNED) -> str:
+    """Return the name of a drawn file: drawn_1.toml, or methods_drawn_1.toml for methods_tuned.toml."""
+    return tuned.replace(TUNED, f"drawn_{number}.toml")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the scenarios of a date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("date", type=datetime.date.fromisoformat, help="date of the draw: 2026-11-27")
-    date = parser.parse_args(arguments).date
+    parser.add_argument("--tuned", choices=(TUNED, "methods_tuned.toml"), default=TUNED, help="tuned methods")
+    stated = parser.parse_args(arguments)
     for number in NUMBERS:
-        path = FAIR / f"drawn_{number}.toml"
-        path.write_text(text_of(date, number), encoding="utf-8")
+        path = FAIR / name_of(number, stated.tuned)
+        path.write_text(text_of(stated.date, number, stated.tuned), encoding="utf-8")
         print(path.name)
 
 

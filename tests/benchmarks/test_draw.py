@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from benchmarks.draw import FAIR, NUMBERS, drawn, main, text_of
+from benchmarks.draw import FAIR, NUMBERS, drawn, main, name_of, text_of
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import write
 
 KEPT = ("run", "model", "training", "protocol")
 
 
+@pytest.mark.parametrize("tuned", ["tuned.toml", "methods_tuned.toml"])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_the_shipped_scenarios_are_those_of_their_date(number: int) -> None:
-    text = (FAIR / f"drawn_{number}.toml").read_text(encoding="utf-8")
+def test_the_shipped_scenarios_are_those_of_their_date(number: int, tuned: str) -> None:
+    text = (FAIR / name_of(number, tuned)).read_text(encoding="utf-8")
     date = re.search(r"benchmarks\.draw (\d{4}-\d\d-\d\d)", text)
-    assert date is not None and text == text_of(datetime.date.fromisoformat(date[1]), number)
+    assert date is not None and text == text_of(datetime.date.fromisoformat(date[1]), number, tuned)
 
 
 def test_only_the_partition_the_world_and_the_seeds_are_drawn(tmp_path: Any) -> None:
