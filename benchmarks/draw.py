@@ -53,7 +53,7 @@ def drawn(date: datetime.date, number: int, tuned: str = TUNED) -> dict[str, Any
     first = rng.randrange(1_000, 9_000, 10)
     scenario["sweep"] = {
         "seeds": [*range(first, first + 5)],
-        "case": _read(tuned)["sweep"]["case"],
+        "case": [case for case in _read(tuned)["sweep"]["case"] if case["axis"] == "method"],
         "compare": scenario["sweep"]["compare"] | ({} if tuned == TUNED else {"metrics": ALL_METRICS}),
     }
     return scenario
