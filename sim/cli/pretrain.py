@@ -35,14 +35,14 @@ def pretrain(
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted
         from sim.scenario.reading import contents_of
-        from sim.scenario.refusals import line_of, problems, refused
+        from sim.scenario.refusals import error_line, problems, refused
 
         contents = {} if file is None else contents_of(file)
         try:
             settings = pretraining.Pretraining.model_validate(contents)
         except ValidationError as error:
             found = problems(pretraining.Pretraining, refused(error), contents, ())
-            raise UserError("\n".join(map(line_of, found))) from None
+            raise UserError("\n".join(map(error_line, found))) from None
         out = Path(settings.out)
         if os.path.exists(out) and not overwrite:
             raise UserError(f'out = "{settings.out}": already exists; pass --overwrite to replace it')

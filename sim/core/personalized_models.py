@@ -18,7 +18,7 @@ Ensemble = tuple[tuple[float, Vector], ...]
 _ONLY = "model"
 
 
-def metric_of(metric: str, model: str) -> str:
+def model_metric_name(metric: str, model: str) -> str:
     """Return the name of a metric of one model, for clients that have several."""
     return f"{metric}_of_{model}"
 

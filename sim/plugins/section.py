@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 
 from actors.message import describe
 from actors.settings.base import Settings
-from actors.source_location import frames_of_error, of_definition, written
+from actors.source_location import definition_location, location_text, traceback_frames
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
 from sim.plugins.process_settings import settings_kept
@@ -44,8 +44,8 @@ class PluginSection(Settings):
         """Return an error with the scenario's key, the innermost line of the user's file, and the problem."""
         make = type(self).make
         file = inspect.getsourcefile(make) or ""
-        lines = [frame for frame in frames_of_error(error) if frame[0] == file] if error is not None else []
-        where = written(*lines[-1]) if lines else of_definition(make)
+        lines = [frame for frame in traceback_frames(error) if frame[0] == file] if error is not None else []
+        where = location_text(*lines[-1]) if lines else definition_location(make)
         return UserError(f"{self.key_and_value}: {where}: {make.__name__} {problem}")
 
 
@@ -117,7 +117,7 @@ def _field(
 
 
 def _refused(stated: str, found: Any, problem: str) -> UserError:
-    return UserError(f"{stated}: {of_definition(found) or 'the code'}: {problem}")
+    return UserError(f"{stated}: {definition_location(found) or 'the code'}: {problem}")
 
 
 def in_short(error: BaseException) -> str:

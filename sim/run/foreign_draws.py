@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from actors.source_location import written
+from actors.source_location import location_text
 from sim.plugins.source_files import full_name, imported_names, syntax_of
 
 _TORCH = (
@@ -71,7 +71,7 @@ def _calls(file: str) -> list[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (of := _drawn_from(node, full_name(node.func, names))):
             found.append((node.lineno, of))
-    return [(written(file, line), of) for line, of in sorted(found)]
+    return [(location_text(file, line), of) for line, of in sorted(found)]
 
 
 def _drawn_from(call: ast.Call, name: str) -> str | None:

@@ -13,7 +13,7 @@ from actors.supervisor import Failure, failures_in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
 from sim.core.budget import Work
-from sim.core.personalized_models import metric_of
+from sim.core.personalized_models import model_metric_name
 from sim.core.simulation import Simulation
 from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, own_measures
 from sim.results.metrics import (
@@ -178,7 +178,8 @@ def _models(simulation: Simulation, up: Collection[str]) -> dict[str, dict[str, 
     if not observer.models:
         return None
     latest = {
-        name: observer.metrics.latest(metric_of(observer.measure.name, name)) for name in observer.models
+        name: observer.metrics.latest(model_metric_name(observer.measure.name, name))
+        for name in observer.models
     }
     return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
 

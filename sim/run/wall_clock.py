@@ -6,7 +6,7 @@ Time in a run is virtual: wall-clock time is not visible to clients, and differs
 import ast
 from collections.abc import Iterable
 
-from actors.source_location import written
+from actors.source_location import location_text
 from sim.plugins.source_files import full_name, imported_names, syntax_of
 
 _CLOCKS = {f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time")}
@@ -25,7 +25,7 @@ def wall_clock(files: Iterable[str]) -> list[str]:
         ]
         calls = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]
         for call in sorted(calls, key=lambda call: call.lineno):
-            found.setdefault(full_name(call.func, names), written(file, call.lineno))
+            found.setdefault(full_name(call.func, names), location_text(file, call.lineno))
     return [warning for name, line in found.items() if (warning := _warning(name, line))]
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from actors.message import describe
-from actors.source_location import line_of, of_definition
+from actors.source_location import definition_location, failing_line
 from protocols.framework.client import Client
 from protocols.framework.node import Node
 from protocols.framework.objectives import Objective
@@ -59,7 +59,7 @@ def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         failed = f"{kind.__name__}.{name}() failed: {describe(error)}{hint}"
-        raise UserError(f"{line_of(kind, error, name)}: {failed}") from error
+        raise UserError(f"{failing_line(kind, error, name)}: {failed}") from error
 
 
 def _wrong(kind: type, name: str, problem: str) -> UserError:
@@ -80,10 +80,10 @@ def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | 
     try:
         fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
     except Exception as error:  # from a property of the user's class
-        raise UserError(f"{line_of(type(found), error, 'views')}: {in_short(error)}") from error
+        raise UserError(f"{failing_line(type(found), error, 'views')}: {in_short(error)}") from error
     if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
         what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
-        where = of_definition(type(found)) or defined(kind.objective)
+        where = definition_location(type(found)) or defined(kind.objective)
         raise UserError(f"{where}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
     objective: Objective = found
     return objective

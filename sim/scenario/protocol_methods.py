@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.nearest import nearest
-from actors.source_location import of_definition
+from actors.source_location import definition_location
 from protocols.framework.client import Client
 from protocols.framework.former_names import FORMER_NAMES
 from protocols.framework.node import Node
@@ -46,7 +46,7 @@ def unsound_methods(kind: type) -> Iterator[str]:
 
 
 def defined(what: Any) -> str:
-    return of_definition(what) or str(getattr(what, "__qualname__", what))
+    return definition_location(what) or str(getattr(what, "__qualname__", what))
 
 
 def location_of(kind: type, name: str) -> str:

@@ -55,7 +55,7 @@ def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
     return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
 
 
-def line_of(problem: SettingError, origin: str = "") -> str:
+def error_line(problem: SettingError, origin: str = "") -> str:
     """Return key, value, origin, and the problem with the allowed values."""
     value = "" if problem.value is None else f" = {show(problem.value)}"
     return one_line(f"{one_line(problem.key, _KEY_SHOWN)}{value}{origin}: {problem.problem}")

@@ -34,7 +34,7 @@ from sim.scenario.reading import (
     parse_toml,
     read_text,
 )
-from sim.scenario.refusals import as_written, line_of, problems, refused, show
+from sim.scenario.refusals import as_written, error_line, problems, refused, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
@@ -286,7 +286,7 @@ class _File:
         lines = []
         for problem in found[:_PROBLEMS_SHOWN]:
             options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
-            lines.append(line_of(problem, f" (from {options[-1]})" if options else ""))
+            lines.append(error_line(problem, f" (from {options[-1]})" if options else ""))
         more = len(found) - len(lines) + omitted
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 

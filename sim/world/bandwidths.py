@@ -12,7 +12,11 @@ from sim.files.data_folder import DataFolder
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
-from sim.world.bandwidth_tables import BandwidthTable, ChangingBandwidth, MahimahiBandwidth
+from sim.world.changing_bandwidths import (
+    ChangingBandwidth,
+    ChangingBandwidthFromMahimahi,
+    ChangingBandwidthFromTable,
+)
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.network_model import Schedule
 from sim.world.participants import Participants
@@ -68,8 +72,8 @@ else:
             Bandwidth,
             ConstantBandwidth,
             PhoneBandwidth,
-            BandwidthTable,
-            MahimahiBandwidth,
+            ChangingBandwidthFromTable,
+            ChangingBandwidthFromMahimahi,
         ),
         PluginPoint(OwnBandwidth),
         constant(BandwidthOrUnlimited),

@@ -29,8 +29,8 @@ from sim.world.churn.sessions import (
     LogNormalLength,
     Session,
     WeibullLength,
-    sessions_of_size,
-    spot_sessions,
+    read_spot_instance_sessions,
+    sessions_from_sizes,
 )
 from sim.world.distributions import Distribution
 from sim.world.participants import Participants
@@ -238,7 +238,7 @@ def test_any_sessions_make_a_possible_schedule(drawn: list[Session], pool: int, 
 
 
 def test_a_step_curve_becomes_sessions() -> None:
-    assert sessions_of_size([(0, 2), (10, 2), (10, 3), (20, 3), (20, 1), (40, 1), (40, 2)]) == [
+    assert sessions_from_sizes([(0, 2), (10, 2), (10, 3), (20, 3), (20, 1), (40, 1), (40, 2)]) == [
         (0.0, 20.0),
         (0.0, 20.0),
         (10.0, math.inf),
@@ -250,7 +250,7 @@ def test_a_step_curve_becomes_sessions() -> None:
 def test_measured_sessions_are_those_of_the_file() -> None:
     assert FOLDER is not None
     runs = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-    found = {run: spot_sessions(run, "churn", DataFolder(Path(FOLDER))) for run in runs}
+    found = {run: read_spot_instance_sessions(run, "churn", DataFolder(Path(FOLDER))) for run in runs}
     assert [len(of_run) for of_run in found.values()] == [39, 423, 28]
     ended = [[end - start for start, end in of_run if end < math.inf] for of_run in found.values()]
     assert [len(lengths) for lengths in ended] == [32, 417, 28]
@@ -261,7 +261,7 @@ def test_measured_sessions_are_those_of_the_file() -> None:
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     assert FOLDER is not None
-    found = spot_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
+    found = read_spot_instance_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
     up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
     assert max(up) == 16
 
@@ -276,8 +276,8 @@ def test_a_part_of_a_measured_group_is_refused_wherever_it_was_cut_off(tmp_path:
     whole, part = (Path(FOLDER) / name).read_bytes(), tmp_path / name
     part.parent.mkdir()
     part.write_bytes(whole)
-    assert spot_sessions(group, "churn", DataFolder(tmp_path))
+    assert read_spot_instance_sessions(group, "churn", DataFolder(tmp_path))
     for size in range(1, len(whole.rstrip()), 7):
         part.write_bytes(whole[:size])
         with pytest.raises(UserError):
-            spot_sessions(group, "churn", DataFolder(tmp_path))
+            read_spot_instance_sessions(group, "churn", DataFolder(tmp_path))

@@ -27,7 +27,7 @@ from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
 from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
 from sim.learning.engine.graph.parts import Part, WithPart
 from sim.learning.engine.graph.pending import PendingNodes
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
@@ -236,21 +236,25 @@ class Engine:
         return Vector.of_slot(self, width, made[0]), new_state
 
     def gradient(
-        self, operation: Gradient, at: Vector, job: SampleJob, weights: Vector | None = None
+        self, operation: Gradient, at: Vector, job: GradientOrLossJob, weights: Vector | None = None
     ) -> Vector:
         """Return the gradient of the mean loss of one batch at the parameters `at`. weights: see `train`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, at, job, weights))
 
-    def loss(self, operation: Loss, of: Vector, job: SampleJob, weights: Vector | None = None) -> Scalar:
+    def loss(
+        self, operation: Loss, of: Vector, job: GradientOrLossJob, weights: Vector | None = None
+    ) -> Scalar:
         """Return the mean loss of the parameters `of` on one batch."""
         return Scalar.of_slot(self, 1, self._on_batch(operation, of, job, weights))
 
-    def losses(self, operation: Losses, of: Vector, job: SampleJob, weights: Vector | None = None) -> Vector:
+    def losses(
+        self, operation: Losses, of: Vector, job: GradientOrLossJob, weights: Vector | None = None
+    ) -> Vector:
         """Return the loss of each sample of one batch for the parameters `of`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, of, job, weights))
 
     def _on_batch(
-        self, operation: BatchOperation, params: Vector, job: SampleJob, weights: Vector | None
+        self, operation: BatchOperation, params: Vector, job: GradientOrLossJob, weights: Vector | None
     ) -> Slot:
         inputs: tuple[Slot, ...] = (self._input(params, operation.kernel.architecture.numel),)
         if weights is not None:

@@ -22,7 +22,7 @@ from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError, evaluations_after
-from sim.learning.engine.snapshot import compute_from, require_same_owners, start_replay
+from sim.learning.engine.snapshot import end_replay, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
@@ -263,7 +263,7 @@ class ResumableRun:
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
             expected = self._evaluations(run) if exactly else {}
             record = RecordedReadLog(journal, replayed.recent, replayed.count, expected)
-            compute_from(simulation.engine, at.rows, record)
+            end_replay(simulation.engine, at.rows, record)
 
         before = frames(self.path / READS, at.log_bytes)
         read_log = ReplayedReadLog(before, flushes=at.flushes, arrive=arrive)

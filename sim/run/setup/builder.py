@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from actors.source_location import frames_of_error, written
+from actors.source_location import location_text, traceback_frames
 from protocols.framework.context import NO_LINKS, NewcomersStart
 from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
@@ -151,11 +151,11 @@ def _users_faults(scenario: Scenario) -> Iterator[None]:
     except FAILURES as error:
         plugins = [(each, each.sources) for each in scenario.plugins]
         files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
-        frames = [frame for frame in frames_of_error(error) if frame[0] in files]
+        frames = [frame for frame in traceback_frames(error) if frame[0] in files]
         if not frames:  # an error of coterie
             raise
         about = files[frames[-1][0]].key_and_value
-        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
+        raise UserError(f"{about}: {location_text(*frames[-1])}: {in_short(error)}") from error
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:

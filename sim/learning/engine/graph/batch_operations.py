@@ -22,7 +22,7 @@ _SAMPLES_AT_ONCE = 512  # of the samples of a client
 class BatchOperation(Operation):
     """Operation on the parameters and one batch of each client.
 
-    Payload: the SampleJob. Inputs: the parameters and, if `weighted`, the weights of samples.
+    Payload: the GradientOrLossJob. Inputs: the parameters and, if `weighted`, the weights of samples.
     """
 
     is_job = True

@@ -21,7 +21,7 @@ from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
 from sim.learning.engine.graph.rates import Rates
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
+from sim.learning.engine.vector_pool import VectorPool, index_tensor, numpy_to_device
 
 Weighted = Literal["by sample", "by position"] | None
 """Weights of a job: one for each sample of its client, one for each position in its batch, or none."""
@@ -106,9 +106,9 @@ def weighted_sum(
 def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
     """Return the values of factors, on the device."""
     if Coefficient not in set(map(type, factors)):
-        return to_device(np.array(factors, np.float32), scalars.device)
+        return numpy_to_device(np.array(factors, np.float32), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
-    weights = to_device(np.array(numbers, np.float32), scalars.device)
+    weights = numpy_to_device(np.array(numbers, np.float32), scalars.device)
     # Row 0 of the scalars is the constant 1.
     deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
     return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
@@ -119,7 +119,7 @@ class Clip(Operation):
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
-        limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
+        limits = numpy_to_device(np.array([node.payload for node in nodes], np.float32), value.device)
         return (value.clamp_(limits[:, :1], limits[:, 1:]),)
 
 
@@ -343,7 +343,7 @@ def model_of(kernel: ModelKernel, sampler: BatchSampler) -> str:
 
 
 def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
-    return to_device(np.array(values, dtype), device)[:, None]
+    return numpy_to_device(np.array(values, dtype), device)[:, None]
 
 
 def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:
