@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, stop
+from sim.cli.exit_codes import FAILED, exit_code_of_interrupt, exit_on_errors, stop
 from sim.errors import UserError
 from sim.results import text
 
@@ -34,10 +34,10 @@ def pretrain(
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
         from sim.run.interrupts import answering, raise_interrupted
-        from sim.scenario.reading import contents_of
+        from sim.scenario.reading import toml_tables
         from sim.scenario.refusals import error_line, problems, refused
 
-        contents = {} if file is None else contents_of(file)
+        contents = {} if file is None else toml_tables(file)
         try:
             settings = pretraining.Pretraining.model_validate(contents)
         except ValidationError as error:
@@ -57,7 +57,7 @@ def pretrain(
                 with torch_threads(1):  # another number changes the last bits of sums
                     path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
             except KeyboardInterrupt as error:
-                stop("interrupted; no file was written", code_of(error))
+                stop("interrupted; no file was written", exit_code_of_interrupt(error))
     typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - start_s))}")
     if path != out:
         stop(f"cannot write {out}: move {path} there", FAILED)

@@ -141,12 +141,12 @@ def explain(
         settings: dict[str, Any] = {"data_dir": data_dir, "code": not no_code}
         settings["notice"] = partial(echo, err=True)
         if made_of:
-            from sim.run.resume import made_of as texts
             from sim.run.resume.lineage import lineage_of
+            from sim.run.resume.model_sources import model_source_lines
             from sim.world.participants import client_number
 
             found = lineage_of(directory, at, client, windows=windows, **settings)
-            for line in texts.made_of(found, client_number(client, found.names)):
+            for line in model_source_lines(found, client_number(client, found.names)):
                 echo(line)
             return
         from sim.run.resume.explain import explained_client

@@ -21,7 +21,7 @@ USERS_CODE = r"^.+:[A-Za-z_]\w*$"
 
 
 class PluginSection(Settings):
-    """A section of user code; `section_of` creates a subclass for each class or function."""
+    """A section of user code; `section_with_plugin_keys` creates a subclass for each class or function."""
 
     provided: ClassVar[tuple[str, ...]]
     """Arguments that coterie passes if the code has them; all others are keys of the table."""
@@ -52,7 +52,7 @@ class PluginSection(Settings):
 Section = TypeVar("Section", bound=PluginSection)
 
 
-def section_of(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
+def section_with_plugin_keys(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
     """Return the subclass of `base` for a table with a `key` that names a plugin.
 
     Raises UserError for other objects than classes and functions, and for arguments that cannot be keys.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure
 from sim.results.metrics import ALL, EDGE_THRESHOLD, Series
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, panel_of
+from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, metric_panel
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
@@ -130,12 +130,12 @@ class RunView:
         """Measure of the clients in the parent of a fork after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
-        return panel_of(self._table("parent"), self.measure[0].name, self.clients)
+        return metric_panel(self._table("parent"), self.measure[0].name, self.clients)
 
     def panel(self, name: str) -> Panel | None:
         """Return a metric of all clients; None if not recorded."""
         if name not in self._panels:
-            self._panels[name] = panel_of(self._table("metrics"), name, self.clients)
+            self._panels[name] = metric_panel(self._table("metrics"), name, self.clients)
         return self._panels[name]
 
     @cached_property
@@ -152,7 +152,7 @@ class RunView:
         rows = self._table("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
         servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
-        panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
+        panels = (("clients", self.panel(name)), ("servers", metric_panel(rows, name, servers)))
         return [(kind, panel) for kind, panel in panels if panel is not None]
 
     @cached_property

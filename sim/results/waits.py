@@ -29,7 +29,7 @@ class Waits:
     by_clock_s: float = 0.0
 
 
-def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
+def find_waits(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
     """Return the waits of each of `clients`; None if messages or device intervals were not kept."""
     if not view.has_intervals or not view.has_messages:
         return None
@@ -43,7 +43,7 @@ def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
 
 def kept_waiting_s(view: RunView) -> dict[str, float] | None:
     """Return the total time that other clients waited for each client; None if unknown."""
-    waits_of_all = waits_of(view, range(len(view.clients)))
+    waits_of_all = find_waits(view, range(len(view.clients)))
     if waits_of_all is None:
         return None
     total_s: dict[str, float] = defaultdict(float)

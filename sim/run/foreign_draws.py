@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from actors.source_location import location_text
-from sim.plugins.source_files import full_name, imported_names, syntax_of
+from sim.plugins.source_files import full_name, imported_names, parse_source
 
 _TORCH = (
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -65,7 +65,7 @@ def states() -> dict[str, object]:
 
 def _calls(file: str) -> list[tuple[str, str]]:
     """Return the lines of a file that draw from a shared generator, or create one without a seed."""
-    tree = syntax_of(file)
+    tree = parse_source(file)
     names = dict(imported_names(tree))
     found = []
     for node in ast.walk(tree):

@@ -28,7 +28,14 @@ from sim.results.metrics import (
     share_better,
     time_to_target,
 )
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Population, panel_of, settled_summary
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    LifecycleEvent,
+    Population,
+    metric_panel,
+    settled_summary,
+)
 from sim.run.energy.meter import JOULES
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
@@ -346,7 +353,7 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
         return None
     names = {client.name: client.index for client in simulation.clients}
     metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
-    panel = panel_of(metrics, judged_by.name, list(names))
+    panel = metric_panel(metrics, judged_by.name, list(names))
     if panel is None:
         return None
     moves = [

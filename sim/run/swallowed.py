@@ -14,7 +14,7 @@ from typing import Any
 
 from actors.message import PeerUnavailable, RemoteError, describe
 from actors.source_location import location_text
-from sim.plugins.source_files import syntax_of
+from sim.plugins.source_files import parse_source
 
 _CALLS_MAX = 5_000  # calls of functions of these files; each resumption of a coroutine counts as a call
 _ALL = ("Exception", "BaseException")
@@ -44,7 +44,7 @@ def silent_handlers(file: str) -> frozenset[int]:
     """Return the lines of a file's `except` clauses that catch all errors and neither report nor use them."""
     return frozenset(
         node.lineno
-        for node in ast.walk(syntax_of(file))
+        for node in ast.walk(parse_source(file))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _reports(node)
     )
 

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterable
 
 from actors.source_location import location_text
-from sim.plugins.source_files import full_name, imported_names, syntax_of
+from sim.plugins.source_files import full_name, imported_names, parse_source
 
 _CLOCKS = {f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time")}
 _CLOCKS |= {f"{name}_ns" for name in _CLOCKS}
@@ -18,7 +18,7 @@ def wall_clock(files: Iterable[str]) -> list[str]:
     """Return a line for each clock function that code in these files calls, with its first line."""
     found: dict[str, str] = {}
     for file in files:
-        tree = syntax_of(file)
+        tree = parse_source(file)
         names = dict(imported_names(tree))
         functions = [
             node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

@@ -24,7 +24,7 @@ from sim.plugins.section import in_short
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
 from sim.scenario.method_slips import method_slips
-from sim.scenario.protocol_methods import defined, is_server, location_of, unsound_methods
+from sim.scenario.protocol_methods import defined, is_server, method_location, unsound_methods
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def called(kind: type[Client], name: str, *arguments: object) -> Any:
         return getattr(kind, name)(*arguments)
 
 
-def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
+def protocol_objective(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
     """Return the objective that a protocol's clients minimize, if it has one. Raises UserError if invalid."""
     found = called(kind, "objective", settings)
     if found is None:
@@ -110,12 +110,12 @@ def require_scalar_loss(
         raise _wrong(kind, "__call__", f"{must} {what}")
 
 
-def requirements_of(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
+def protocol_requirements(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
     """Return a protocol's requirements for other sections of a scenario. Raises UserError if invalid."""
     return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
-def servers_of(
+def protocol_servers(
     kind: type[Client], settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
 ) -> tuple[ServerPlan, ...]:
     """Return the servers that a protocol names for these clients. Raises UserError if invalid."""
@@ -139,7 +139,7 @@ def servers_of(
         if not is_server(plan.kind):
             problems.append(f"{plan.name}: {plan.kind!r:.60} is not a subclass of Server")
     if problems:
-        raise UserError(f"{location_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
+        raise UserError(f"{method_location(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
         wrong = chain(
             unsound_methods(each), method_slips(each), lost_merges(each), _without_arrived(kind, each)

@@ -49,7 +49,7 @@ def defined(what: Any) -> str:
     return definition_location(what) or str(getattr(what, "__qualname__", what))
 
 
-def location_of(kind: type, name: str) -> str:
+def method_location(kind: type, name: str) -> str:
     """Return the location of a method in the user's code, or else that of the class."""
     method = _function(getattr(kind, name))
     return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)

@@ -22,8 +22,8 @@ from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
 from sim.studies.artifacts.kept_study import changed_data, find_study, kept
-from sim.studies.index import CellHead, SweepHead, Value, in_words, names_of
-from sim.studies.option_values import as_toml, parsed, parts_of
+from sim.studies.index import CellHead, SweepHead, Value, in_words, plugin_names
+from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
 
@@ -116,7 +116,7 @@ def plan(
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
-    made = [cell_of(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
+    made = [make_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = kept(path, stated.file, scenarios, options)
@@ -190,7 +190,7 @@ def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
         raise
 
 
-def cell_of(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
+def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
     """Return the run of one choice for each axis, with its scenario. Raises UserError."""
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
@@ -316,7 +316,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
     """Parse ``"axis=value"`` into texts. Raises UserError with the name of the option."""
     axis, _, value = map(str.strip, text.partition("="))
-    names = {axis: names_of(values) for axis, values in axes.items()}
+    names = {axis: plugin_names(values) for axis, values in axes.items()}
     for each in axes.get(axis, ()):
         called = value in (str(each), names[axis].get(each))
         if called or (type(each) is not str and parsed(value) == each):
@@ -349,7 +349,7 @@ def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
     fixed, lists = [], {}
     for override in overrides:
         key, equals, text = override.partition("=")
-        values = parts_of(text)
+        values = split_at_commas(text)
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: a value is missing before or after a comma")

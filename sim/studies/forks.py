@@ -3,7 +3,7 @@
 from sim.results import outcome
 from sim.studies.comparison import Comparison
 from sim.studies.study import WAITS
-from sim.studies.tables import ShownTable, axes_of, figure, head_of
+from sim.studies.tables import ShownTable, axis_labels, figure, metric_column_head
 
 
 def forks_table(comparison: Comparison) -> ShownTable | None:
@@ -24,7 +24,11 @@ def forks_table(comparison: Comparison) -> ShownTable | None:
         rows.append([*words, *cells])
     if not rows:
         return None
-    heads = [head for metric in metrics for head in (head_of(comparison, metric), "parent", "difference")]
+    heads = [
+        head
+        for metric in metrics
+        for head in (metric_column_head(comparison, metric), "parent", "difference")
+    ]
     note = "Each row is one run: a fork equals its parent until the time of the fork."
-    axes = [*axes_of(comparison), "seed", "fork"]
+    axes = [*axis_labels(comparison), "seed", "fork"]
     return ShownTable("Forks beside their parents", axes, heads, rows, note)

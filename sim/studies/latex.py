@@ -7,11 +7,11 @@ from sim.studies.comparison import Comparison
 from sim.studies.footnotes import DAGGER
 from sim.studies.tables import (
     PLUS_MINUS,
-    axes_of,
+    axis_labels,
     caption,
-    head_of,
     interval,
     marked,
+    metric_column_head,
     over_clients,
     taken,
     target_text,
@@ -36,8 +36,8 @@ def _escaped(words: str) -> str:
 
 def latex(comparison: Comparison) -> str:
     """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
-    axes = axes_of(comparison)
-    heads = [*axes, *[head_of(comparison, metric) for metric in comparison.metrics]]
+    axes = axis_labels(comparison)
+    heads = [*axes, *[metric_column_head(comparison, metric) for metric in comparison.metrics]]
     heads += [f"{kind} to {target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:

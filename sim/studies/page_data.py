@@ -20,8 +20,8 @@ from sim.studies.answer import answer
 from sim.studies.comparison import Comparison
 from sim.studies.groups import Line, SeedGroup
 from sim.studies.statistics import LEVEL
-from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, bounds_of, higher_is_better
-from sim.studies.tables import difference, interval, scale_of, titled, unit_of
+from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, higher_is_better, metric_bounds
+from sim.studies.tables import difference, display_factor, interval, label_with_unit, metric_unit
 
 POINTS_MAX = 120
 """Most points of a run's curve on the page."""
@@ -44,7 +44,7 @@ class StudyContent:
     columns: dict[str, PageColumn]
 
 
-def content_of(comparison: Comparison, folder: Path) -> StudyContent:
+def study_page_content(comparison: Comparison, folder: Path) -> StudyContent:
     """Return the contents of the page of a comparison in this folder."""
     study = comparison.study
     runs = [(number, run) for number, group in enumerate(comparison.groups) for run in group.runs]
@@ -113,12 +113,12 @@ def _add_forks(rows: Sequence[dict[str, Any]], runs: Sequence[StudiedRun]) -> No
 
 
 def _metric(metric: str) -> dict[str, Any]:
-    low, high = bounds_of(metric)
+    low, high = metric_bounds(metric)
     return {
         "name": metric,
-        "title": titled(metric),
-        "unit": unit_of(metric),
-        "scale": scale_of(metric),
+        "title": label_with_unit(metric),
+        "unit": metric_unit(metric),
+        "scale": display_factor(metric),
         "bounds": [_known(low), _known(high)],
         "higher": higher_is_better(metric),
         "waits": metric in WAITS,

@@ -24,7 +24,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
-from sim.studies.words import words_of
+from sim.studies.words import key_label
 
 _SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
 IMPROVEMENT, HURT = "improvement", "hurt"
@@ -179,7 +179,7 @@ class Study:
 
     def label(self, axis: str) -> str:
         """Return the name of an axis in tables and pictures."""
-        return self.labels.get(axis) or words_of(axis)
+        return self.labels.get(axis) or key_label(axis)
 
     @property
     def clients(self) -> str:
@@ -214,7 +214,7 @@ def is_share(metric: str) -> bool:
     )
 
 
-def bounds_of(metric: str) -> tuple[float, float]:
+def metric_bounds(metric: str) -> tuple[float, float]:
     """Return the known bounds of a metric, infinite if unknown."""
     if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE:
         return 0.0, 1.0

@@ -7,7 +7,7 @@ import pytest
 
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
-from sim.studies.page_data import content_of
+from sim.studies.page_data import study_page_content
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.tables import frames, tables_to_show
@@ -44,7 +44,7 @@ def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
         assert row[-3].endswith("J") and row[-1] == "\N{EN DASH}", group.label
     for row in frames(comparison)["runs"].iter_rows(named=True):
         assert row["cost"] == pytest.approx(row["joules"] / 3.6e6 * 0.36) and row["co2_grams"] is None
-    scales = content_of(comparison, tmp_path).facts["scales"]
+    scales = study_page_content(comparison, tmp_path).facts["scales"]
     assert {"kind": "joules", "label": "energy"} in scales
 
 

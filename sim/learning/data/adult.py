@@ -46,7 +46,7 @@ class Adult(LabelledData):
         "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, encoded, indices_of
+        from sim.learning.data.columns import Column, category_indices, encoded
         from sim.learning.data.table_part import TablePart
 
         tables = []
@@ -73,7 +73,7 @@ class Adult(LabelledData):
             for part, each in zip(found, values, strict=True):
                 part[:, index] = (each - mean) / deviation
         x = [each.astype(np.float32) for each in found]
-        y = [indices_of(table, "income", _INCOMES) for table in tables]
+        y = [category_indices(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):
                 problem = f"income is {table.frame['income'][int(bad[0])]!r}; must be <=50K or >50K"

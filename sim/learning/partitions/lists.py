@@ -40,7 +40,7 @@ class FromFile(PartitionSection):
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         file = InputFile("data.partition.path", Path(self.path))
         found = _arrays(file) if file.path.suffix == ".npz" else file.json()
-        return partition_of(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
+        return partition_from_lists(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
 
 
 def _arrays(file: InputFile) -> dict[str, list[Any]]:
@@ -75,13 +75,15 @@ class OwnPartition(PluginSection, PartitionSection):
             )
         except FAILURES as error:
             raise self.refusal(f"failed: {in_short(error)}", error) from error
-        return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
+        return partition_from_lists(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
         return self.refusal(f"returned unusable lists: {problem}")
 
 
-def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:
+def partition_from_lists(
+    found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse
+) -> Partition:
     """Return the partition from lists of sample numbers, one for each client, or a table of lists by part.
 
     Numbers start at 0 in training and test. Validation numbers are training samples, followed by the

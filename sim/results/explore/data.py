@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.explore.clock import Ticks
-from sim.results.explore.messages import Messages, messages_of
+from sim.results.explore.messages import Messages, read_messages
 from sim.results.explore.places import places
-from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, states_of
+from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, client_states
 from sim.results.report.columns import PageColumn, real, whole
 from sim.results.report.graph import true_groups
 from sim.results.store.run_directory import RunDirectory
@@ -47,7 +47,7 @@ class Content:
     columns: dict[str, PageColumn]
 
 
-def content_of(
+def run_page_content(
     directory: RunDirectory,
     view: RunView,
     sources: Sources | str,
@@ -63,8 +63,8 @@ def content_of(
     client: the client that it shows first.
     """
     clock = Ticks.of(view.end_s)
-    messages = messages_of(directory, view)
-    states = states_of(view)
+    messages = read_messages(directory, view)
+    states = client_states(view)
     names = view.clients if messages is None else messages.names
     senders = {row.sender for rows in states for row in rows if isinstance(row.sender, str)}
     names = (*names, *sorted(senders - set(names)))

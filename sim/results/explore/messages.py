@@ -100,7 +100,7 @@ class Messages:
         return np.bincount(cells, minlength=bins * len(self.names))
 
 
-def messages_of(directory: RunDirectory, view: RunView) -> Messages | None:
+def read_messages(directory: RunDirectory, view: RunView) -> Messages | None:
     """Return the messages of a run; None if it kept none, or kept them without numbers."""
     events = directory.scan("events").filter(pl.col("event").is_in(MESSAGE_EVENTS))
     times = pl.col("time").is_finite() & pl.col("time").is_between(0.0, view.end_s)

@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
     type: str = ""
 
 
-def states_of(view: RunView) -> list[list[Stretch]]:
+def client_states(view: RunView) -> list[list[Stretch]]:
     """Return the stretches of each client, in order, from time 0 to the end of the run.
 
     After a time at which the state changes, the new state holds also at that time. Without intervals of

@@ -27,7 +27,7 @@ from sim.results.report.style import (
 )
 from sim.results.report.timeline import clients_shown
 from sim.results.view import RunView, evenly
-from sim.results.waits import Waits, waits_of
+from sim.results.waits import Waits, find_waits
 
 STALENESS = "staleness"
 _AGE = "staleness (s)"
@@ -110,7 +110,7 @@ def _of(view: RunView, client: int) -> Trace:
 def waited_for(view: RunView) -> Figure | None:
     """Draw each device's waits by peer, the longest first; None without waits, or if they are unknown."""
     shown = clients_shown(view)
-    waits = waits_of(view, shown)
+    waits = find_waits(view, shown)
     if waits is None or len(view.clients) < 2 or not any(_rows(each) for each in waits):
         return None
     bars = [
@@ -149,7 +149,7 @@ def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
     return _bars(view, clients_shown(view), bars, "weight at its last evaluation", "no weights")
 
 
-def classes_of(view: RunView) -> Figure | None:
+def class_counts_figure(view: RunView) -> Figure | None:
     """Draw each client's numbers of training samples by class; None if unknown."""
     counts = view.get("class_counts")
     if counts is None or len(view.clients) < 2:

@@ -221,7 +221,7 @@ def _one_client(view: RunView) -> Section | None:
         ("Waiting time by peer", "waited-for", waits),
         ("Weights given to peers", "listens-to", one_client.listens_to(view)),
         ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
-        ("Samples by class", "classes", one_client.classes_of(view)),
+        ("Samples by class", "classes", one_client.class_counts_figure(view)),
         *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
     if view.graph_times.size and view.clusters is not None:

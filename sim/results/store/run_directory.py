@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile, no_room
-from sim.results.metrics import Metrics, table_of
+from sim.results.metrics import Metrics, arrow_table
 from sim.results.store import output_dir
 from sim.results.store.before_checksums import TRACE_HASH, HashesOfSummary
 from sim.results.store.events_file import EventsFile
@@ -160,7 +160,7 @@ class RunDirectory:
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """Write disjoint intervals of devices: (actor, start_s, end_s, "busy" or "down")."""
-        self._write("intervals", table_of(list(intervals), INTERVALS_SCHEMA))
+        self._write("intervals", arrow_table(list(intervals), INTERVALS_SCHEMA))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary; NaN and infinity become null. Tables written later contain its trace hash.

@@ -33,9 +33,9 @@ from sim.run.resume.held_vectors import name_of_owner
 from sim.run.save.provenance import computed_by
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.overrides import add
-from sim.scenario.reading import contents_of
+from sim.scenario.reading import toml_tables
 from sim.scenario.scenario import Scenario, load_scenario
-from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
+from sim.scenario.shared_prefix import changeable_keys, prefix_digest, require_same_prefix, timed_changes
 from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
@@ -66,7 +66,7 @@ class ResumableRun:
 
         Raises UserError.
         """
-        folders = folders_of(path)
+        folders = result_folders(path)
         # A run that was killed while it wrote its results has not finished, even if its summary states it.
         results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
         finished = results is not None and _has_finished(results)
@@ -115,11 +115,11 @@ class ResumableRun:
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
-        added: dict[str, Any] = {} if more is None else contents_of(more)
+        added: dict[str, Any] = {} if more is None else toml_tables(more)
         if self.fork_s is not None:
             with of_another_version(self.path):
                 parent = load_scenario(file, code=code, method=method)
-            changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
+            changes, timed = timed_changes(changes, self.fork_s, changeable_keys(parent))
             add(added, timed)
             if without:
                 gone = [client_number(each, self._client_names(parent), "--without") for each in without]
@@ -304,7 +304,7 @@ def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
     return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
 
 
-def folders_of(path: Path) -> tuple[Path, ...]:
+def result_folders(path: Path) -> tuple[Path, ...]:
     """Return the folder of a run's results, or the hidden folders of killed processes. Raises UserError."""
     if path.name in ("", ".."):
         path = path.resolve()  # to get a name and a parent folder

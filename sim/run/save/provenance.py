@@ -25,12 +25,12 @@ def provenance(device: str) -> dict[str, Any]:
     """Return the contents of provenance.json; docs/results.md explains each key."""
     commit, changed = _checkout()
     return {
-        "coterie": version_of("coterie"),
+        "coterie": package_version("coterie"),
         "commit": commit,
         "changed_since_commit": changed,
         "python": platform.python_version(),
         "torch": _TORCH,
-        **{library: version_of(library) for library in _LIBRARIES},
+        **{library: package_version(library) for library in _LIBRARIES},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "folder": os.getcwd(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -63,13 +63,13 @@ def computed_by() -> dict[str, str]:
     return {
         "the code of coterie": digest_of_coterie(*OURS),
         "torch": _TORCH,
-        "numpy": str(version_of("numpy")),
+        "numpy": str(package_version("numpy")),
         "python": platform.python_version(),
     }
 
 
 @lru_cache  # reading the metadata takes milliseconds, in each run of a sweep
-def version_of(package: str) -> str | None:
+def package_version(package: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return version(package)

@@ -23,7 +23,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.learning.metrics import metrics_of
+from sim.learning.metrics import selected_metrics
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
 from sim.run.energy.budgets import metered, with_meters
@@ -33,9 +33,9 @@ from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
     decided,
+    device_memory,
     first_device,
     require_precision,
-    room_of,
     threads_here,
 )
 from sim.run.setup.learning import Learning, load_learning
@@ -214,7 +214,7 @@ class _Builder:
         workers: MakeWorkers = threads_here,
     ) -> None:
         with explained("the data and the models at the start", device):
-            self.plan = plan = planned(scenario, folder, room=room_of(device))
+            self.plan = plan = planned(scenario, folder, room=device_memory(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
             chosen = decided(scenario, learning)
             scenario = with_engine(scenario, **chosen)
@@ -312,7 +312,7 @@ class _Builder:
 
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:
     run, settings, task = scenario.run, scenario.protocol.settings, scenario.data.task
-    metrics = metrics_of(task, run.metrics or (), plan.learning.objective)
+    metrics = selected_metrics(task, run.metrics or (), plan.learning.objective)
     own = [each.metric for each in run.measures or ()]
     for each in run.measures or ():
         add_measure(each.measure)

@@ -13,10 +13,10 @@ import tomli_w
 
 from sim.errors import UserError
 from sim.results import text
-from sim.run.save.provenance import version_of
+from sim.run.save.provenance import package_version
 from sim.scenario.reading import find_scenario
 from sim.studies.option_values import as_toml
-from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
+from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, spread
 from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
 
 TRIALS, BEST, BEST_OF, TUNED = "trials.csv", "best.csv", "best_of.csv", "tuned.toml"
@@ -103,8 +103,8 @@ def _best_of_rows(result: TuningResult) -> list[dict[str, Any]]:
         for k in numbers_of_trials(len(trials)):
             selections, tests = ([getattr(trial, kind) for trial in trials] for kind in ("selection", "test"))
             row: dict[str, Any] = {"method": name, "trials": k}
-            row |= {"selection": _number(best_of(scores, selections, k))}
-            row |= {"test": _number(best_of(scores, tests, k))}
+            row |= {"selection": _number(expected_best_of(scores, selections, k))}
+            row |= {"test": _number(expected_best_of(scores, tests, k))}
             rows.append(row)
     return rows
 
@@ -118,7 +118,11 @@ def _tuned(result: TuningResult) -> str:
             continue
         stated = method.chosen
         how = {"study": result.directory.name, "trial": best.number, "trials": tuning.trials}
-        how |= {"seeds": list(tuning.seeds), "sampler": str(tuning.sampler), "coterie": version_of("coterie")}
+        how |= {
+            "seeds": list(tuning.seeds),
+            "sampler": str(tuning.sampler),
+            "coterie": package_version("coterie"),
+        }
         marks = [f"tuned.{key}={as_toml(value)}" for key, value in how.items() if value is not None]
         case = {"axis": _AXIS, "name": method.name, "unset": list(stated.unset)}
         case["set"] = [*stated.overrides, *best.overrides(), *marks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
 from sim.errors import UserError
-from sim.learning.metrics import metrics_of
+from sim.learning.metrics import selected_metrics
 from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
@@ -40,7 +40,7 @@ class TunedMethod:
         return SearchSpace(self.source, self.space).at(point)
 
 
-def methods_of(stated: Stated, names: Sequence[str], validation_share: float) -> list[TunedMethod]:
+def tuned_methods(stated: Stated, names: Sequence[str], validation_share: float) -> list[TunedMethod]:
     """Return the named methods of a scenario file, or without names the file's method.
 
     validation_share: share of each client's training samples that is held out for the selection, if the
@@ -87,7 +87,7 @@ def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
         space[key if "." in key else f"protocol.{key}"] = _with_whole_key(values)
     task = scenario.data.task
     selected = _MEASURES.get(task, "validation_loss")
-    metrics = scenario.run.metrics or tuple([metric.name for metric in metrics_of(task)])
+    metrics = scenario.run.metrics or tuple([metric.name for metric in selected_metrics(task)])
     tested = measure_called(metrics[0])
     wanted = list(dict.fromkeys([*metrics, selected]))
     more = ["run.compare_alone=false", f"run.metrics={wanted}".replace("'", '"')]

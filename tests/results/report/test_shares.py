@@ -63,8 +63,8 @@ def test_one_that_should_fall_has_no_levels(run, monkeypatch):
 @pytest.mark.parametrize("metric", ["hits", "hits_alone", "hits.worst_decile", "accuracy", "accuracy_alone"])
 def test_studies_show_it_in_percent(monkeypatch, metric):
     monkeypatch.setattr(study, "_SHARES", ("accuracy", "hits"))
-    assert tables.figure(0.8125, metric) == "81.2" and tables.unit_of(metric) == "%"
-    assert study.bounds_of(metric) == (0.0, 1.0)
+    assert tables.figure(0.8125, metric) == "81.2" and tables.metric_unit(metric) == "%"
+    assert study.metric_bounds(metric) == (0.0, 1.0)
 
 
 def test_what_is_no_share_is_not_shown_in_percent():

@@ -19,10 +19,10 @@ from sim.learning.engine.backends.fast_vmap import call_under_vmap, in_new_threa
 from sim.learning.engine.functions.encoded import (
     TYPES,
     Encoded,
-    columns_of,
     decoded_rows,
     encoded_rows,
-    type_of,
+    float32_columns,
+    storage_type,
 )
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
@@ -111,7 +111,7 @@ class Shape(NamedTuple):
     @property
     def columns(self) -> int:
         """Number of float32 columns in a row."""
-        return 1 if isinstance(self.width, str) else columns_of(self.width, self.dtype)
+        return 1 if isinstance(self.width, str) else float32_columns(self.width, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class Apply(Operation):
             raise self._explained(error) from error
         results = found if isinstance(found, tuple | list) else [found]
         for values in results:
-            if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
+            if not isinstance(values, Tensor) or values.dim() not in (1, 2) or storage_type(values) is None:
                 raise ValueError(f"{self.function} returns {_described(values)}; {_ALLOWED}")
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
@@ -363,7 +363,7 @@ def _prepared(
 
 
 def _shape_of_result(values: Tensor) -> Shape:
-    return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(type_of(values)))
+    return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(storage_type(values)))
 
 
 def _handle(result: Shape) -> tuple[Callable[[VectorEngine, int, Slot], Vector], int]:

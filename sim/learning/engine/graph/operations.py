@@ -168,7 +168,7 @@ class Train(Operation):
 
     @property
     def subject(self) -> str:
-        return f"a training step of {model_of(self.kernel, self.sampler)}"
+        return f"a training step of {model_and_batch_text(self.kernel, self.sampler)}"
 
     def rows_at_once(self) -> int:
         if self.kernel.backend == "loop":
@@ -337,7 +337,7 @@ def _first(values: T, count: int) -> T:
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
-def model_of(kernel: ModelKernel, sampler: BatchSampler) -> str:
+def model_and_batch_text(kernel: ModelKernel, sampler: BatchSampler) -> str:
     architecture = kernel.architecture
     return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
 
