@@ -31,13 +31,15 @@ class Waits:
 
 def find_waits(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
     """Return the waits of each of `clients`; None if messages or device intervals were not kept."""
-    if not view.has_intervals or not view.has_messages:
+    if (busy_of_each := view.intervals("busy", clients)) is None:
         return None
     spans = [
         _idle(busy, np.array([start for start, _ in view.presence[client]]))
-        for client, busy in zip(clients, view.intervals("busy", clients), strict=True)
+        for client, busy in zip(clients, busy_of_each, strict=True)
     ]
     arrivals = view.last_arrivals(clients, [ended for _, ended in spans])
+    if arrivals is None:
+        return None
     return [_attributed(*span, last) for span, last in zip(spans, arrivals, strict=True)]
 
 

@@ -13,9 +13,8 @@ from actors.supervisor import Failure, failures_in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
 from sim.core.budget import Work
-from sim.core.personalized_models import model_metric_name
 from sim.core.simulation import Simulation
-from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, own_measures
+from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, model_metric_name, own_measures
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,

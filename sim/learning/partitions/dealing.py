@@ -85,16 +85,6 @@ def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
         )
 
 
-def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
-    """Raise UserError for the first client without samples."""
-    for i, rows in enumerate(train):
-        if len(rows) == 0:
-            raise UserError(
-                f"data.partition: no sample is left for client {i}; reduce clients.count, or set "
-                "data.partition.samples_per_client"
-            )
-
-
 def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
@@ -113,7 +103,6 @@ def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.n
     """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
     if each is None:
         parts = np.array_split(rows, clients)
-        check_nobody_empty(parts)
     else:
         check_enough(len(rows), clients, each)
         parts = [rows[i * each.number : (i + 1) * each.number] for i in range(clients)]

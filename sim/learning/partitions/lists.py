@@ -122,7 +122,7 @@ def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
         numbers = np.asarray(row)
     except Exception:  # lists of different lengths; errors of __array__
         numbers = np.empty(0, dtype=object)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
         raise refuse(
             f"{name} has type {numbers.dtype} and shape {numbers.shape}; must be a list of whole "
             "numbers, at least one"

@@ -130,7 +130,7 @@ def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clo
         "state_type": whole([types[row.type] for row in rows]),
     }
     notes = []
-    if not view.has_intervals:
+    if view.intervals("busy", ()) is None:
         notes.append("This run recorded no intervals of training: a client that is up counts as waiting.")
     elif max(map(len, found)) > _MERGED_FROM:
         notes.append(

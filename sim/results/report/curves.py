@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.measures import ALONE, Measure
+from sim.results.measures import ALONE, Measure, model_metric_name
 from sim.results.metrics import Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
 from sim.results.report.blocks import Cell, Table, cell, difference
@@ -110,7 +110,7 @@ def models_over_time(view: RunView) -> Figure | None:
     measure = view.measure[0]
     figure, hues = blank(300), (BLUE, ORANGE, GREEN)
     for index, name in enumerate(names):
-        panel = view.panel(f"{measure.name}_of_{name}")
+        panel = view.panel(model_metric_name(measure.name, name))
         if panel is not None:
             unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
             series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))

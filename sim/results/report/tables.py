@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.measures import ALONE
+from sim.results.measures import ALONE, model_metric_name
 from sim.results.metrics import Series
 from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
 from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table, cell, difference, reached
@@ -363,7 +363,10 @@ def _measured(view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.flo
         what = f"{measure.label} of other clients in its true cluster"
         yield reason(what, mean, more=measure.higher_is_better, rank=0)
     names = {f"{measure.label} alone": measure.name + ALONE}
-    names |= {f"{measure.label} of {name}": f"{measure.name}_of_{name}" for name in view.get("models") or ()}
+    names |= {
+        f"{measure.label} of {name}": model_metric_name(measure.name, name)
+        for name in view.get("models") or ()
+    }
     for label, name in names.items():
         final = view.last(name)
         if final is not None and not np.array_equal(final, last, equal_nan=True):  # equal for `local`

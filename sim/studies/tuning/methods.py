@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
+from protocols.framework.search_space import OneOf, Range, SearchSpace
 from sim.errors import UserError
+from sim.learning.engine.optimizers import RULES
 from sim.learning.metrics import selected_metrics
 from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
@@ -77,6 +78,11 @@ def _selecting(runs: Stated, name: str, sweep: Sweep) -> Stated:
             find_scenario(runs.file),
         )
     return replace(runs, overrides=(*runs.overrides, f"protocol.name={name}"))
+
+
+def learning_rates(optimizer: str) -> Range:
+    """Return the range of the learning rate with an optimizer, which is the same for all methods."""
+    return Range(*RULES[optimizer].tuned_rates, log=True)
 
 
 def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
