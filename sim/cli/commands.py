@@ -34,7 +34,7 @@ from sim.cli.init import init
 from sim.cli.pretrain import pretrain
 from sim.cli.resume_commands import explain, explore, fork, resume
 from sim.errors import NotVerified, UserError, require_packages
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.run.running import RunResult
@@ -195,7 +195,7 @@ def report(
         from sim.results.report.page import write_report
         from sim.results.store.run_directory import load_checked
 
-        with answering(raise_interrupted):
+        with signals_handled_by(raise_interrupted):
             run = load_checked(directory)
             try:
                 path = write_report(run)
@@ -215,7 +215,11 @@ def watch(
         require_packages("watch", "watch", "starlette", "uvicorn")
         from sim.cli.watch import bound, watch_server
 
-        with bound(directory, port) as listening, answering(raise_interrupted), suppress(KeyboardInterrupt):
+        with (
+            bound(directory, port) as listening,
+            signals_handled_by(raise_interrupted),
+            suppress(KeyboardInterrupt),
+        ):
             host, number = listening.getsockname()
             typer.echo(f"http://{host}:{number}/")
             # Ctrl-C may come before the server awaits this coroutine.

@@ -33,7 +33,7 @@ def pretrain(
         from sim.core.process import torch_threads
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
-        from sim.run.interrupts import answering, raise_interrupted
+        from sim.run.interrupts import raise_interrupted, signals_handled_by
         from sim.scenario.reading import toml_tables
         from sim.scenario.refusals import error_line, problems, refused
 
@@ -47,7 +47,7 @@ def pretrain(
         if os.path.exists(out) and not overwrite:
             raise UserError(f'out = "{settings.out}": already exists; pass --overwrite to replace it')
         start_s = time.perf_counter()
-        with answering(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
+        with signals_handled_by(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
 
             def progress(step: int, loss: float) -> None:
                 status = f"{step:,} of {settings.steps:,} steps, loss {loss:.3f}"

@@ -21,7 +21,7 @@ from sim.cli.exit_codes import FAILED, echo, exit_code_of_interrupt, exit_on_err
 from sim.errors import UserError, require_packages
 from sim.results import outcome, text
 from sim.results.measures import measure_called
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
@@ -181,7 +181,7 @@ def resumable(quiet: bool) -> Iterator[SweepLine]:
     """Show the progress of many runs; if the user interrupts them, exit and say how to resume."""
     line = SweepLine(Terminal(stderr=True), quiet)
     try:
-        with answering(raise_interrupted), line:
+        with signals_handled_by(raise_interrupted), line:
             yield line
     except KeyboardInterrupt as error:
         finished = line.last or "no runs"
@@ -297,7 +297,7 @@ def runs(
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
         plain = [row | {"warnings": "; ".join(row["warnings"])} for row in rows]
-        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in plain)
+        writer.writerows({name: text.without_formula(value) for name, value in row.items()} for row in plain)
         return
     footnotes = Footnotes({row["directory"]: [row["warnings"]] for row in rows})
     marked = [row | {"warnings": footnotes.marks(row["directory"])} for row in rows]

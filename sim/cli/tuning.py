@@ -101,7 +101,7 @@ def _print_result(result: TuningResult) -> None:
     rows, failed = [], []
     for method, row in zip(result.tuning.methods, best_rows(result), strict=True):
         shown = [
-            _measured(method.tested_by, row[key]) for key in ("default_test", "best_test", "oracle_test")
+            _measure_text(method.tested_by, row[key]) for key in ("default_test", "best_test", "oracle_test")
         ]
         rows.append([method.name, f"{row['failed']} of {row['trials']}", *shown, row["settings"]])
         failed += [] if result.best(method.name) else [method.name]
@@ -119,5 +119,5 @@ def _print_result(result: TuningResult) -> None:
         stop(f"{len(failed)} of {len(rows)} methods have no successful trial", FAILED)
 
 
-def _measured(measure: Any, value: float | str) -> str:
+def _measure_text(measure: Any, value: float | str) -> str:
     return text.NOTHING if value == "" else measure.text(value)

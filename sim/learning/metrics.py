@@ -173,7 +173,7 @@ def selected_metrics(
     return tuple([known[name] for name in names])
 
 
-def unfit(
+def metric_misfit_reasons(
     task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None, *, validates: bool
 ) -> Iterator[str]:
     """Yield the reasons why these metrics do not fit the data or the method's objective.

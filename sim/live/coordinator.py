@@ -280,7 +280,7 @@ class LiveRun(Events):
                 self._wire.tell(name, Leave())
 
 
-def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
+def run_processes_for_coordinator(assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another machine. Raises ProcessFailed."""
     order = replace(assignment, tells_by_wire=True)
     processes = {name: start(replace(order, process=name)) for name in here}

@@ -16,7 +16,7 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.live.against import Found, against, caveat, verdicts
-from sim.live.coordinator import LiveRun, take_part
+from sim.live.coordinator import LiveRun, run_processes_for_coordinator
 from sim.live.hosts import Host, addresses_on, hosts_by_process
 from sim.live.logs import has_begun, remove_logs, wait_for_writers
 from sim.live.parts import Merged, Outcome, merge
@@ -232,7 +232,9 @@ def join_live(
         directory = create_directory(scenario, Path(folder), "cpu")
         file = directory.path / "scenario.toml"
         assignment = machines.completed(_assignment(scenario, who, file, data_dir, code, raw))
-        take_part(assignment, [name for name in machines.local_processes(who) if name in who.first])
+        run_processes_for_coordinator(
+            assignment, [name for name in machines.local_processes(who) if name in who.first]
+        )
 
 
 @contextmanager

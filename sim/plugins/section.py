@@ -71,7 +71,7 @@ def _section(base: type[Section], key: str, stated: str, name: str, found: Any) 
         if argument.name in base.provided:
             takes.append(argument.name)
         elif argument.kind is not inspect.Parameter.VAR_KEYWORD:
-            fields[argument.name] = _field(base, stated, found, argument)
+            fields[argument.name] = _key_type_and_default(base, stated, found, argument)
     try:
         made: type[Section] = create_model(  # type: ignore[call-overload]
             found.__name__, __base__=base, **{key: (Literal[name], ...)}, **fields
@@ -93,7 +93,7 @@ def _arguments(stated: str, found: Any) -> list[inspect.Parameter]:
     return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters]
 
 
-def _field(
+def _key_type_and_default(
     base: type[PluginSection], stated: str, found: Any, argument: inspect.Parameter
 ) -> tuple[Any, Any]:
     """Type and default of a key."""

@@ -103,7 +103,7 @@ def plan(
     if earlier is not None:
         overrides, unset = (*earlier.overrides, *overrides), (*earlier.unset, *unset)
         seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
-    fixed, lists = _split(overrides)
+    fixed, lists = _split_lists(overrides)
     path = find_scenario(path)
     stated, alone = Stated(path, fixed, unset, code).of_runs()
     base = _base(stated, lists)
@@ -173,12 +173,12 @@ def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
         if not lists:
             raise
     first = _row({key: values[0] for key, values in lists.items()})
-    with _errors_of(first.values):
+    with _values_added_to_errors(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
 
 @contextmanager
-def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
+def _values_added_to_errors(values: Mapping[str, Value]) -> Iterator[None]:
     """Add the values of the runs to a UserError raised in this block."""
     try:
         yield
@@ -195,7 +195,7 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    with _errors_of(values):
+    with _values_added_to_errors(values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -344,7 +344,7 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
     return {axis: tuple(values) for axis, values in found.items()}
 
 
-def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
+def _split_lists(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the overrides with one value, and by key the values of overrides that list several."""
     fixed, lists = [], {}
     for override in overrides:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from sim.errors import UserError
-from sim.results.report.columns import inert, packed
+from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
 from sim.studies.forks import forks_table
@@ -77,7 +77,7 @@ def study_page(
         pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in pictures.items()],
         files=files,
         refresh_s=refresh_s,
-        facts=inert({"facts": facts, "columns": index}),
+        facts=json_for_script({"facts": facts, "columns": index}),
         data=data,
     )
 

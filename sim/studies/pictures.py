@@ -23,7 +23,7 @@ from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
 from sim.studies.study import CATCH_UP, at_times, higher_is_better, metric_bounds
 from sim.studies.tables import display_factor, label_with_unit, metric_label, metric_unit
-from sim.studies.tables import figure as shown_as
+from sim.studies.tables import value_text as shown_as
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -74,45 +74,47 @@ def display_factor(metric: str) -> float:
     return 100.0 if is_share(metric) else 1.0
 
 
-def figure(number: float, metric: str) -> str:
+def value_text(number: float, metric: str) -> str:
     """Format a value of a metric, without its unit."""
     if math.isnan(number):
         return text.NOTHING
     return f"{100 * number:.1f}" if is_share(metric) else f"{number:.3g}"
 
 
-def interval(found: Estimate, metric: str) -> str:
+def interval_text(found: Estimate, metric: str) -> str:
     """Format mean and half width, or both ends of a clipped interval."""
     if math.isnan(found.high):
-        return figure(found.mean, metric)
+        return value_text(found.mean, metric)
     if not math.isclose(found.high - found.mean, found.mean - found.low, rel_tol=1e-6, abs_tol=1e-12):
-        ends = f"{figure(found.low, metric)} to {figure(found.high, metric)}"
-        return f"{figure(found.mean, metric)} ({ends})"
-    return f"{figure(found.mean, metric)} {PLUS_MINUS} {figure(found.high - found.mean, metric)}"
+        ends = f"{value_text(found.low, metric)} to {value_text(found.high, metric)}"
+        return f"{value_text(found.mean, metric)} ({ends})"
+    return f"{value_text(found.mean, metric)} {PLUS_MINUS} {value_text(found.high - found.mean, metric)}"
 
 
-def difference(line: Line) -> str:
+def difference_text(line: Line) -> str:
     """Format a group's difference from its baseline, with * if it is significant."""
     if line.against is None:
         return ""
     found = line.against.difference
     sign = "+" if found.mean > 0 else ""
-    return f"{sign}{interval(found, line.metric)}{'*' if line.is_significant else ''}"
+    return f"{sign}{interval_text(found, line.metric)}{'*' if line.is_significant else ''}"
 
 
-def cost(number: float, kind: str) -> str:
+def cost_text(number: float, kind: str) -> str:
     if math.isnan(number):
         return text.NOTHING
     shown = {"seconds": text.duration, "bytes": text.size, "joules": text.energy}.get(kind)
     return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
 
 
-def taken(target: Target) -> str:
+def target_cost_text(target: Target) -> str:
     """Format the mean of a cost and its interval; a lower bound (≥) if some runs missed the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
-    half = "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost(found.high - found.mean, target.kind)}"
-    return f"{least}{cost(found.mean, target.kind)}{half}"
+    half = (
+        "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost_text(found.high - found.mean, target.kind)}"
+    )
+    return f"{least}{cost_text(found.mean, target.kind)}{half}"
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------
@@ -122,12 +124,15 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths."""
     written = {folder / f"{name}.csv": rows for name, rows in _rows(comparison).items() if rows}
     for path, rows in written.items():
-        plain = [{text.inert(name): text.inert(value) for name, value in row.items()} for row in rows]
+        plain = [
+            {text.without_formula(name): text.without_formula(value) for name, value in row.items()}
+            for row in rows
+        ]
         _frame(plain).write_csv(path)
     return list(written)
 
 
-def frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
+def csv_frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
     """Return the contents of the CSV files: "table", "target", "curves" and "runs"."""
     return {name: _frame(rows) for name, rows in _rows(comparison).items()}
 
@@ -272,7 +277,7 @@ def target_text(comparison: Comparison) -> str:
     assert comparison.target is not None
     metric = comparison.study.measure
     sign = "" if higher_is_better(metric) else "at most "
-    return f"{sign}{figure(comparison.target, metric)}{'%' if is_share(metric) else ''}"
+    return f"{sign}{value_text(comparison.target, metric)}{'%' if is_share(metric) else ''}"
 
 
 # --- for the page and the terminal --------------------------------------------------------------------------
@@ -298,14 +303,18 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     def at_the_end(group: SeedGroup) -> list[str]:
         cells = [str(len(group.runs)), *([group.tuned] if comparison.any_tuned else [])]
         for line in [comparison.line(group, metric) for metric in comparison.metrics]:
-            shown = marked(interval(line.estimate, line.metric), comparison, group)
-            cells += [shown, *([difference(line)] if has_baseline else [])]
+            shown = with_footnote_marks(interval_text(line.estimate, line.metric), comparison, group)
+            cells += [shown, *([difference_text(line)] if has_baseline else [])]
         return cells
 
     def to_the_target(group: SeedGroup) -> list[str]:
         found = comparison.targets_of(group)
         reached = f"{found[0].count} of {len(group.runs)}"
-        return [marked(reached, comparison, group), *map(taken, found), text.duration(found[0].median_s)]
+        return [
+            with_footnote_marks(reached, comparison, group),
+            *map(target_cost_text, found),
+            text.duration(found[0].median_s),
+        ]
 
     def spent(group: SeedGroup) -> list[str]:
         steps, samples, sent, up_s = map(group.budget, BUDGETS)
@@ -317,7 +326,7 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         rows = [[*group.texts.values(), *cells(group)] for group in comparison.groups]
         return ShownTable(title, axis_labels(comparison), heads, rows, note)
 
-    robust = over_clients(comparison)
+    robust = over_clients_table(comparison)
     tables = [table("At the end", heads, at_the_end, caption(comparison)), *([robust] if robust else [])]
     if comparison.targets:
         takes = ["reached by", *comparison.kinds, "median seconds"]
@@ -328,13 +337,13 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
-def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:
+def with_footnote_marks(cell: str, comparison: Comparison, group: SeedGroup) -> str:
     """Return a cell with the marks of the warnings of its group's runs."""
     marks = comparison.footnotes.marks(comparison.named(group))
     return f"{cell} {marks}" if marks else cell
 
 
-def over_clients(comparison: Comparison) -> ShownTable | None:
+def over_clients_table(comparison: Comparison) -> ShownTable | None:
     """Return the table of interquartile means, improvement and harm; None if no metric is of clients."""
     columns: list[tuple[str, list[str]]] = []
     for metric in comparison.metrics:
@@ -348,12 +357,12 @@ def over_clients(comparison: Comparison) -> ShownTable | None:
             names, (metric, IMPROVEMENT, HURT), zip(*found, strict=True), strict=True
         ):
             if any(each.runs for each in column):
-                columns.append((name, [interval(each, like) for each in column]))
+                columns.append((name, [interval_text(each, like) for each in column]))
     if not columns:
         return None
     heads, cells = zip(*columns, strict=True)
     rows = [
-        [*group.texts.values(), *[marked(cell, comparison, group) for cell in row[:1]], *row[1:]]
+        [*group.texts.values(), *[with_footnote_marks(cell, comparison, group) for cell in row[:1]], *row[1:]]
         for group, row in zip(comparison.groups, zip(*cells, strict=True), strict=True)
     ]
     notes = ["IQM: interquartile mean, the mean of the middle half of the results of all clients and seeds."]

@@ -211,7 +211,7 @@ def test_a_machine_that_takes_part_says_why_its_processes_ended(monkeypatch: pyt
     monkeypatch.setattr(coordinator, "start", lambda order: Ended(1))
     monkeypatch.setattr(coordinator, "end", lambda processes, patience_s: None)
     with pytest.raises(coordinator.ProcessFailed, match="process-0 ended: the coordinator has ended"):
-        coordinator.take_part(ORDER, ["process-0", "process-1"])
+        coordinator.run_processes_for_coordinator(ORDER, ["process-0", "process-1"])
 
 
 def test_a_port_that_is_in_use_is_named() -> None:

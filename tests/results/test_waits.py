@@ -6,7 +6,7 @@ import pytest
 
 from actors.message import Envelope
 from sim.results.report.one_client import course, waited_for
-from sim.results.report.tables import clients
+from sim.results.report.tables import clients_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
 from sim.results.waits import find_waits, kept_waiting_s
@@ -75,7 +75,7 @@ def test_the_picture_and_the_table_say_so(view):
         "client-1: 4 s",
         "a time limit or pause: 10 s",
     ]
-    table = clients(view)
+    table = clients_table(view)
     column = table.heads.index("waiting time caused")
     assert {row[0]: row[column].value for row in table.rows} == {
         "client-0": 0.0,
@@ -97,7 +97,7 @@ def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
 def test_without_messages_nobody_knows(tmp_path):
     view = RunView(write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=2))
     assert find_waits(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
-    assert "waiting time caused" not in clients(view).heads
+    assert "waiting time caused" not in clients_table(view).heads
 
 
 @pytest.mark.parametrize(

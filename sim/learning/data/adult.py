@@ -46,7 +46,7 @@ class Adult(LabelledData):
         "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, category_indices, encoded
+        from sim.learning.data.columns import ColumnConversion, category_indices, encoded
         from sim.learning.data.table_part import TablePart
 
         tables = []
@@ -63,9 +63,9 @@ class Adult(LabelledData):
                 no_value = _UNKNOWN
             case _:
                 assert_never(self.features)
-        columns = [Column(name, None) for name in plain]
+        columns = [ColumnConversion(name, None) for name in plain]
         for name in _CATEGORIES:
-            columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
+            columns.append(ColumnConversion(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
         found = [encoded(table, columns, wide=True)[0] for table in tables]
         for index, name in enumerate(plain):
             values = [np.log1p(each[:, index]) if name in _SKEWED else each[:, index] for each in found]

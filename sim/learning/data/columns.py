@@ -36,7 +36,7 @@ _ORDINALS = {"st", "nd", "rd", "th"}
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnConversion:
     """Conversion of a column: a number, or, with categories, one number for each category.
 
     start: subtracted from whole numbers that float64 cannot represent, before they are standardized.
@@ -93,7 +93,7 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     return replace(dataset, features=_described(columns), notices=tuple(notices))
 
 
-def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
+def _own_categories(section: TabularData, part: TablePart, column: ColumnConversion) -> str:
     """Describe a text column with mostly unique values; return "" for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
@@ -130,7 +130,7 @@ def arrays_of_tables(
     return parts, classes
 
 
-def _described(columns: Sequence[Column]) -> str:
+def _described(columns: Sequence[ColumnConversion]) -> str:
     """Describe the feature columns, and the number of values of each category column."""
     plain = [each.name for each in columns if each.categories is None]
     sizes = [f"{each.name} ({each.width:,})" for each in columns if each.categories is not None]
@@ -265,7 +265,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     return found
 
 
-def learned(part: TablePart, name: str, section: TabularData) -> Column:
+def learned(part: TablePart, name: str, section: TabularData) -> ColumnConversion:
     """Return the conversion of a feature column, as learned from the training file. Raises UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
@@ -283,10 +283,10 @@ def learned(part: TablePart, name: str, section: TabularData) -> Column:
             "list it in data.leave_out"
         )
     categories = (*values, "") if column.null_count() else values  # missing is also a category
-    return Column(name, tuple(categories))
+    return ColumnConversion(name, tuple(categories))
 
 
-def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> Column:
+def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> ColumnConversion:
     """Return a column of numbers. Raises UserError if rounding to float32 would remove its differences."""
     whole, start = known.cast(pl.Int64, strict=False), 0
     is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> 
         values = whole if is_long else numbers(part, name).drop_nulls()
         remedy = "data.standardise = true keeps the differences"
         require_told_apart(values.to_numpy(), f"column {shown(name)}", part.file.refusal, remedy)
-    return Column(name, None, start)
+    return ColumnConversion(name, None, start)
 
 
 def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> None:
@@ -314,7 +314,9 @@ def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> No
         )
 
 
-def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[np.ndarray, np.ndarray]:
+def encoded(
+    part: TablePart, columns: Sequence[ColumnConversion], *, wide: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the features [rows, numbers], float32 (float64 if `wide`), and a mask of missing ones (as 0).
 
     A category that is not in the training file becomes all zeros.

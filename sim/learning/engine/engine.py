@@ -24,8 +24,8 @@ from sim.learning.engine.graph.batch_operations import (
     Outputs,
 )
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
-from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
-from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Weighted, ZeroUntrained
+from sim.learning.engine.graph.parts import ExtractPart, ReplacePart
 from sim.learning.engine.graph.pending import PendingNodes
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
@@ -151,20 +151,20 @@ class Engine:
         """Return a vector with 0 for the architecture's untrained parameters, still deferred."""
         if not architecture.untrained:
             return of
-        operation = self.intern(Trainable(architecture))
+        operation = self.intern(ZeroUntrained(architecture))
         slot = self.submit(operation, (self._input(of, architecture.numel),), None, (self.pool(of.width),))[0]
         return Vector.of_slot(self, of.width, slot)
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Return columns [offset, offset + width) of a vector as a new vector, still deferred."""
-        operation = self.intern(Part(self.pool(of.width), offset, width))
+        operation = self.intern(ExtractPart(self.pool(of.width), offset, width))
         slot = self.submit(operation, (self._input(of, of.width),), None, (self.pool(width),))[0]
         return Vector.of_slot(self, width, slot)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
         """Return a vector like `of`, but with `part` from column `offset` on, still deferred."""
         pool = self.pool(of.width)
-        operation = self.intern(WithPart(pool, offset, part.width))
+        operation = self.intern(ReplacePart(pool, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
         return Vector.of_slot(self, of.width, self.submit(operation, inputs, None, (pool,))[0])
 

@@ -48,7 +48,7 @@ def cluster_members(sizes: Sequence[int]) -> list[range]:
     return [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def membership(sizes: Sequence[int]) -> tuple[int, ...]:
+def cluster_by_client(sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the cluster of each client, for clusters of these sizes in blocks: sizes 2, 1 give 0, 0, 1."""
     return tuple(k for k, size in enumerate(sizes) for _ in range(size))
 

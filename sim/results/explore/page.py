@@ -11,7 +11,7 @@ import numpy as np
 from sim.errors import UserError
 from sim.files.input_file import SETTINGS_BYTES, read_regular
 from sim.results.explore.data import Content, Sources, run_page_content
-from sim.results.report.columns import inert, packed
+from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page, with_link
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
@@ -101,7 +101,7 @@ def _side(suffix: str, content: Content) -> dict[str, Any]:
         "notes": facts["notes"],
         "no_sources": facts.get("no_sources", ""),
         "sources_note": (facts["sources"] or {}).get("note", ""),
-        "facts": inert({"facts": facts, "columns": index}),
+        "facts": json_for_script({"facts": facts, "columns": index}),
         "data": data,
     }
 

@@ -23,7 +23,13 @@ from sim.results.store.formats import FORMAT, KEY, require_known
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.store.summary_file import SUMMARY_KEYS, checked
-from sim.results.store.tables import INTERVALS_SCHEMA, SPECIAL_TABLES, TABLES, by_name, require_columns
+from sim.results.store.tables import (
+    INTERVALS_SCHEMA,
+    SPECIAL_TABLES,
+    TABLES,
+    require_columns,
+    with_columns_of_table,
+)
 from sim.results.trace import Trace
 
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
@@ -246,9 +252,9 @@ class RunDirectory:
         try:
             os.fspath(file).encode()
         except UnicodeEncodeError:  # polars opens only names in UTF-8
-            return by_name(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
+            return with_columns_of_table(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
         # Without glob=False, polars interprets brackets and ~ in the path.
-        return by_name(pl.scan_parquet(file, glob=False), table)
+        return with_columns_of_table(pl.scan_parquet(file, glob=False), table)
 
     def has(self, table: str) -> bool:
         """Return whether the run has one of `SPECIAL_TABLES`."""

@@ -19,7 +19,7 @@ from sim.learning.engine.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
-from sim.run.resume.resuming import Provenance, changed, of_another_version, result_folders
+from sim.run.resume.resuming import Provenance, changed, result_folders, version_added_to_errors
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import SIMULATED, built, with_engine
 from sim.scenario.scenario import Scenario, load_scenario
@@ -123,7 +123,7 @@ def start_replay_of_run(
     folder = max(result_folders(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
     directory.file(READS)
-    with of_another_version(folder):
+    with version_added_to_errors(folder):
         scenario = load_scenario(directory.file("scenario.toml"), code=code)
     recorded = Provenance.of(folder)
     device = recorded.machine.device.partition(":")[0]  # the first of several is enough

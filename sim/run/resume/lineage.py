@@ -29,7 +29,7 @@ from sim.learning.engine.recorded import (
     recorded_terms,
     training_steps,
 )
-from sim.learning.engine.replay_log import factors_in
+from sim.learning.engine.replay_log import logged_factors
 from sim.results.store.output_dir import READS
 from sim.run.resume.explain import start_replay_of_run
 
@@ -111,7 +111,7 @@ def lineage_of(
         if time_s is not None:
             observer.moments = [each for each in observer.moments if each.time_s == time_s]
         moments = [each for each in observer.moments if number in (None, each.client)]
-        return traced(simulation, moments, factors_in(frames(replay.folder / READS)), windows, recent_s)
+        return traced(simulation, moments, logged_factors(frames(replay.folder / READS)), windows, recent_s)
 
 
 class ObserverOfModels(Observer):

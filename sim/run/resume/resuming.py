@@ -21,13 +21,18 @@ from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError, evaluations_after
+from sim.learning.engine.replay_log import (
+    RecordedReadLog,
+    ReplayedReadLog,
+    ReplayError,
+    evaluation_hashes_after,
+)
 from sim.learning.engine.snapshot import end_replay, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
-from sim.results.store.tables import by_name
+from sim.results.store.tables import with_columns_of_table
 from sim.run.resume.checkpoint import Checkpoint, OtherVersion
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.save.provenance import computed_by
@@ -117,7 +122,7 @@ class ResumableRun:
         given = [*(f"--unset {key}" for key in unset), *changes]
         added: dict[str, Any] = {} if more is None else toml_tables(more)
         if self.fork_s is not None:
-            with of_another_version(self.path):
+            with version_added_to_errors(self.path):
                 parent = load_scenario(file, code=code, method=method)
             changes, timed = timed_changes(changes, self.fork_s, changeable_keys(parent))
             add(added, timed)
@@ -125,7 +130,7 @@ class ResumableRun:
                 gone = [client_number(each, self._client_names(parent), "--without") for each in without]
                 _require_no_return(parent, gone, self.fork_s)
                 add(added, {"churn": [_absence(gone, self.fork_s)]})
-        with nullcontext() if self.fork_s is not None else of_another_version(self.path):
+        with nullcontext() if self.fork_s is not None else version_added_to_errors(self.path):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
             self._require_same_text(scenario)
@@ -239,7 +244,7 @@ class ResumableRun:
         assert self.checkpoint is not None
         if self.fork_s is not None or self.differences(run):
             return {}
-        return evaluations_after(self.checkpoint.reads, frames(self.path / READS))
+        return evaluation_hashes_after(self.checkpoint.reads, frames(self.path / READS))
 
     def replay(self, run: PreparedRun, log: Path, *, exactly: bool = True) -> None:
         """Replay a simulation from virtual time 0 to the checkpoint, and let it continue with `log`.
@@ -356,7 +361,7 @@ class Provenance(BaseModel):
 
 
 @contextmanager
-def of_another_version(folder: Path) -> Iterator[None]:
+def version_added_to_errors(folder: Path) -> Iterator[None]:
     """Add the version that wrote the results to a UserError about their scenario, if it differs."""
     try:
         yield
@@ -395,7 +400,7 @@ def other_future(earlier: ResumableRun | None) -> pa.Table | None:
         if not directory.has("parent"):
             return None
         kept = InputFile("", directory.table_path("parent")).parsed(_table, "a Parquet table")
-        return by_name(kept.lazy(), "parent").collect().to_arrow().cast(METRICS_SCHEMA)
+        return with_columns_of_table(kept.lazy(), "parent").collect().to_arrow().cast(METRICS_SCHEMA)
     if not earlier.is_finished:
         return None
     names = [measure.name for measure in MEASURES]

@@ -23,7 +23,7 @@ _TORCH = str(torch.__version__)  # with the build, such as "+cpu", which the pac
 
 def provenance(device: str) -> dict[str, Any]:
     """Return the contents of provenance.json; docs/results.md explains each key."""
-    commit, changed = _checkout()
+    commit, changed = _git_commit()
     return {
         "coterie": package_version("coterie"),
         "commit": commit,
@@ -78,7 +78,7 @@ def package_version(package: str) -> str | None:
 
 
 @lru_cache(maxsize=1)  # the running code is that of the time of loading
-def _checkout() -> tuple[str | None, bool | None]:
+def _git_commit() -> tuple[str | None, bool | None]:
     """Return the commit of the code, and True if the code has changed since; None without a checkout."""
     # The code may lie in an unrelated repository, for instance in a virtual environment.
     if _git("ls-files", "--error-unmatch", __file__) is None:

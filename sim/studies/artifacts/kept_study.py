@@ -15,7 +15,7 @@ from sim.errors import UserError
 from sim.files.named_files import files_beside, find_file
 from sim.plugins.loader import Plugin, absolute_name
 from sim.scenario.reading import default_name, read_text, toml_tables
-from sim.scenario.resolved import digests_of_files, scenario_files
+from sim.scenario.resolved import digests_of_files, input_files
 from sim.scenario.scenario import Scenario
 from sim.studies.index import INDEX, StudyFile, SweepIndex
 from sim.studies.option_values import parsed, split_at_commas
@@ -63,7 +63,7 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
     is_alone = file != path
     plugins = {each.name: each for scenario in scenarios for each in scenario.plugins if each.sources}
     contents = [toml_tables(path), *([toml_tables(file)] if is_alone else [])]
-    data = {each for scenario in scenarios for each in scenario_files(scenario)}
+    data = {each for scenario in scenarios for each in input_files(scenario)}
     texts = set(_texts([*contents, *options.values()]))
     names = _names(file, texts, plugins, "../" if is_alone else "", data)
     own, inner = f"{default_name(path)}.toml", f"{_SCENARIO}/{default_name(file)}.toml"  # of the same default
@@ -81,7 +81,7 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
 
 def _data(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """Return the hash of each data file by its name; files are read once."""
-    of_files = {tuple(scenario_files(scenario)): scenario for scenario in scenarios}
+    of_files = {tuple(input_files(scenario)): scenario for scenario in scenarios}
     found: dict[str, str] = {}
     for files, scenario in of_files.items():
         found |= digests_of_files(scenario) if files else {}

@@ -42,10 +42,10 @@ def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: text.inert(value) for key, value in row.items()} for row in found)
+        writer.writerows({key: text.without_formula(value) for key, value in row.items()} for row in found)
 
 
-def _number(value: float) -> float | str:
+def _finite_or_empty(value: float) -> float | str:
     return value if math.isfinite(value) else ""
 
 
@@ -61,9 +61,9 @@ def _trial_row(trial: TuningTrial) -> dict[str, Any]:
         "trial": trial.number,
         "settings": settings_text(trial),
         "selected_by": method.selected_by.name,
-        "selection": _number(trial.selection),
+        "selection": _finite_or_empty(trial.selection),
         "tested_by": method.tested_by.name,
-        "test": _number(trial.test),
+        "test": _finite_or_empty(trial.test),
         "failure": trial.reason or "",
     }
 
@@ -82,14 +82,14 @@ def best_rows(result: TuningResult) -> list[dict[str, Any]]:
                 "method": name,
                 "trials": len(trials),
                 "failed": sum(trial.reason is not None for trial in trials),
-                "default_selection": _number(first.selection),
-                "default_test": _number(first.test),
+                "default_selection": _finite_or_empty(first.selection),
+                "default_test": _finite_or_empty(first.test),
                 "best_trial": "" if best is None else best.number,
                 "best_selection": "" if best is None else best.selection,
-                "best_test": "" if best is None else _number(best.test),
+                "best_test": "" if best is None else _finite_or_empty(best.test),
                 "oracle_test": oracle(known) if known else "",
-                "quarters_test": _number(mean),
-                "quarters_deviation": _number(deviation),
+                "quarters_test": _finite_or_empty(mean),
+                "quarters_deviation": _finite_or_empty(deviation),
                 "settings": "all trials failed" if best is None else settings_text(best),
             }
         )
@@ -103,8 +103,8 @@ def _best_of_rows(result: TuningResult) -> list[dict[str, Any]]:
         for k in numbers_of_trials(len(trials)):
             selections, tests = ([getattr(trial, kind) for trial in trials] for kind in ("selection", "test"))
             row: dict[str, Any] = {"method": name, "trials": k}
-            row |= {"selection": _number(expected_best_of(scores, selections, k))}
-            row |= {"test": _number(expected_best_of(scores, tests, k))}
+            row |= {"selection": _finite_or_empty(expected_best_of(scores, selections, k))}
+            row |= {"test": _finite_or_empty(expected_best_of(scores, tests, k))}
             rows.append(row)
     return rows
 

@@ -65,7 +65,7 @@ def test_one_that_should_fall_has_no_levels(run, monkeypatch):
 )
 def test_studies_show_it_in_percent(monkeypatch, metric):
     monkeypatch.setattr(measures, "MEASURES", (*MEASURES, HITS))
-    assert tables.figure(0.8125, metric) == "81.2" and tables.metric_unit(metric) == "%"
+    assert tables.value_text(0.8125, metric) == "81.2" and tables.metric_unit(metric) == "%"
     assert study.metric_bounds(metric) == (0.0, 1.0)
 
 

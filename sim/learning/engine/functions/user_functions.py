@@ -167,7 +167,7 @@ class Apply(Operation):
         results = found if isinstance(found, tuple | list) else [found]
         for values in results:
             if not isinstance(values, Tensor) or values.dim() not in (1, 2) or storage_type(values) is None:
-                raise ValueError(f"{self.function} returns {_described(values)}; {_ALLOWED}")
+                raise ValueError(f"{self.function} returns {_result_text(values)}; {_ALLOWED}")
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -218,7 +218,7 @@ _RULES = (
 )
 
 
-def _described(values: object) -> str:
+def _result_text(values: object) -> str:
     if not isinstance(values, Tensor):
         return f"a {type(values).__name__}"
     # Omit the dimension of the clients.
@@ -275,7 +275,7 @@ class Functions:
                 signature.append((argument.width, argument.dtype))
             elif isinstance(argument, int | float | np.floating | np.integer):
                 signature.append(NUMBER)
-                numbers.append(_exact(argument, user_function, len(signature) - 1))
+                numbers.append(_exact_in_float32(argument, user_function, len(signature) - 1))
                 continue
             else:
                 argument = _array(engine, argument, user_function, len(signature))
@@ -316,7 +316,7 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
-def _exact(number: Any, function: UserFunction, index: int) -> float:
+def _exact_in_float32(number: Any, function: UserFunction, index: int) -> float:
     """Return a plain number. Raises ValueError for a whole number that float32 cannot represent."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(

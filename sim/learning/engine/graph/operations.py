@@ -134,7 +134,7 @@ class Dot(Operation):
 
 
 @dataclass(frozen=True)
-class Trainable(Operation):
+class ZeroUntrained(Operation):
     """Vector with 0 in place of untrained parameters."""
 
     architecture: Architecture
