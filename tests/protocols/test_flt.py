@@ -267,8 +267,8 @@ def test_nothing_is_drawn_that_the_seed_does_not_set() -> None:
         "from protocols.federated import flt\n"
         "from sim.run.foreign_draws import foreign_draws\n"
         "with foreign_draws([]) as found:\n"
-        "    centroids = flt.centroids_of([[0.0], [1.0], [5.0]], 2, 0)\n"
-        "    flt.clusters_of([flt.matching_distance(centroids, centroids)], 2)\n"
+        "    centroids = flt.k_means_centroids([[0.0], [1.0], [5.0]], 2, 0)\n"
+        "    flt.clusters_by_linkage([flt.matching_distance(centroids, centroids)], 2)\n"
         "assert not found, found\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
