@@ -25,8 +25,8 @@ from actors.message import (
     RoundMark,
     describe,
 )
-from actors.scan import Budget, Buffer, DecodeError, content_of_bytes, extension_of, items_of
-from actors.source_location import of_definition
+from actors.scan import Budget, Buffer, DecodeError, read_array_items, read_bytes_content, read_extension
+from actors.source_location import definition_location
 
 TENSOR = 1
 DATACLASS = 2
@@ -160,9 +160,9 @@ class Codec:
     def _made(self, data: Buffer, depth: int, budget: Budget) -> Any:
         """Return the object of scanned bytes. Large parts are not copied before they are reached."""
         if len(data) >= LARGE_BYTES:
-            if (extension := extension_of(data)) is not None:
+            if (extension := read_extension(data)) is not None:
                 return self._extension(depth + 1, budget, *extension)
-            if (items := items_of(data)) is not None:
+            if (items := read_array_items(data)) is not None:
                 return tuple([self._made(item, depth, budget) for item in items])
         hook = partial(self._extension, depth + 1, budget)
         return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
@@ -170,10 +170,10 @@ class Codec:
     def _extension(self, depth: int, budget: Budget, code: int, data: Buffer) -> object:
         if code in (TENSOR, HANDLE) and len(data) >= LARGE_BYTES:
             budget.scan(data, depth)
-            items = items_of(data) or []
+            items = read_array_items(data) or []
             content = (
                 *[self._made(item, depth, budget) for item in items[:-1]],
-                *map(content_of_bytes, items[-1:]),
+                *map(read_bytes_content, items[-1:]),
             )
         else:
             content = self._unpack(data, depth, budget)
@@ -206,7 +206,7 @@ def _tensor_of(name: str, shape: tuple[Any, ...], raw: Buffer) -> np.ndarray:
 
 def _require_message_type(cls: type) -> None:
     if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        line = of_definition(cls)
+        line = definition_location(cls)
         must = f"{cls.__name__} must be a frozen dataclass: write @dataclass(frozen=True)"
         raise TypeError(f"{line}: {must}" if line else must)
 

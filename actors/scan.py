@@ -100,7 +100,7 @@ _UNLIMITED = Budget(0, frozenset(range(256)))
 _UNLIMITED._left = math.inf
 
 
-def end_of(data: Buffer, offset: int) -> int:
+def end_of_object(data: Buffer, offset: int) -> int:
     """Return the end of the object that starts at `offset`, in scanned bytes."""
     wanted = 1
     while wanted:
@@ -111,7 +111,7 @@ def end_of(data: Buffer, offset: int) -> int:
     return offset
 
 
-def items_of(data: Buffer) -> list[Buffer] | None:
+def read_array_items(data: Buffer) -> list[Buffer] | None:
     """Return the bytes of each item of a scanned array; None if the object is not an array."""
     first = data[0]
     if first not in _ARRAYS:
@@ -119,20 +119,20 @@ def items_of(data: Buffer) -> list[Buffer] | None:
     width = _ARRAYS[first]
     start, found = 1 + width, []
     for _ in range(_number(data, 0, width) if width else first & 15):
-        end = end_of(data, start)
+        end = end_of_object(data, start)
         found.append(data[start:end])
         start = end
     return found
 
 
-def extension_of(data: Buffer) -> tuple[int, Buffer] | None:
+def read_extension(data: Buffer) -> tuple[int, Buffer] | None:
     """Return code and content of a scanned extension; None if the object is not an extension."""
     if (width := _EXTENSIONS.get(data[0])) is None:
         return None
     return data[1 + width], data[2 + width :]
 
 
-def content_of_bytes(data: Buffer) -> Buffer | None:
+def read_bytes_content(data: Buffer) -> Buffer | None:
     """Return the content of a scanned bytes object; None for other objects."""
     return data[1 + _LENGTHS[data[0]] :] if data[0] in _BYTES else None
 

@@ -11,7 +11,7 @@ Frame = tuple[str, int]
 """A file and a line number in it."""
 
 
-def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
+def innermost_own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     """Return the innermost of `frames` in a file of an actor's class, or else of one of its base classes.
 
     `frames` are ordered from the outermost to the innermost. Files of classes with `_machinery` True do not
@@ -20,50 +20,54 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
         module = sys.modules.get(cls.__module__)
-        if (files := files_of(cls)) and not vars(cls).get("_machinery", False):
+        if (files := class_files(cls)) and not vars(cls).get("_machinery", False):
             packages.setdefault(getattr(module, "__package__", None) or "", set()).update(files)
     frames = list(frames)
     for files in packages.values():
         if within := [frame for frame in frames if frame[0] in files]:
-            return written(*within[-1])
+            return location_text(*within[-1])
     return None
 
 
-def files_of(cls: type) -> set[str]:
+def class_files(cls: type) -> set[str]:
     """Return the files of a class: its module's file, and those of its methods, such as notebook cells."""
     found = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return found if file is None else {file, *found}
 
 
-def written(file: str, line: int) -> str:
+def location_text(file: str, line: int) -> str:
     """Return a location as "file:line", relative to the current folder if it is below it."""
     near = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
     return f"{near}:{line}"
 
 
-def of_definition(what: Any) -> str | None:
+def definition_location(what: Any) -> str | None:
     """Return the "file:line" at which a class, function or method starts; None if its source is unknown."""
     try:
         what = inspect.unwrap(getattr(what, "__func__", what))
-        return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
+        return location_text(inspect.getfile(what), inspect.getsourcelines(what)[1])
     except (OSError, TypeError):
         return None
 
 
-def at_line(method: Callable[..., object]) -> str:
+def name_with_line(method: Callable[..., object]) -> str:
     """Return a user's method with its line: "Mean.task() (mine.py:12)"."""
-    line = of_definition(method)
+    line = definition_location(method)
     return f"{method.__qualname__}()" + (f" ({line})" if line else "")
 
 
-def line_of(kind: type, error: BaseException, method: str) -> str:
+def failing_line(kind: type, error: BaseException, method: str) -> str:
     """Return the line of a class's own code that was last active in an error, or the start of `method`."""
     blamed = getattr(kind, method)
-    return own_line(kind, frames_of_error(error)) or of_definition(blamed) or blamed.__qualname__
+    return (
+        innermost_own_line(kind, traceback_frames(error))
+        or definition_location(blamed)
+        or blamed.__qualname__
+    )
 
 
-def of_coroutine(coroutine: Any) -> list[Frame]:
+def coroutine_frames(coroutine: Any) -> list[Frame]:
     """Return the frames of a suspended coroutine, from the outermost to the innermost awaited coroutine."""
     frames, inner = [], coroutine
     while inner is not None:
@@ -75,7 +79,7 @@ def of_coroutine(coroutine: Any) -> list[Frame]:
     return frames
 
 
-def frames_of_error(error: BaseException) -> list[Frame]:
+def traceback_frames(error: BaseException) -> list[Frame]:
     """Return the frames that an error passed through, from the outermost to the one that raised it."""
     frames: list[Frame] = []
     step: TracebackType | None = error.__traceback__

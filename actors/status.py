@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from actors.actor import Actor
-from actors.tasks import handled_message, line_of
+from actors.tasks import handled_message, waiting_line
 
 
 class ActorStatus:
@@ -53,7 +53,7 @@ class ActorStatus:
         """Return where the actor waits and for what, in words; `otherwise`: used if it waits for no actor."""
         actor = self._actor
         kind, main, pump = type(actor), actor._main, actor._pump
-        line = None if main is None else line_of(kind, main)
+        line = None if main is None else waiting_line(kind, main)
         where = ", ".join([part for part in (self.progress, line) if part])
         waits = f"waits for {self.waiting_for or otherwise}"
         handled = None if pump is None else handled_message(pump)

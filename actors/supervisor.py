@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
-from actors.source_location import frames_of_error, of_definition, own_line
+from actors.source_location import definition_location, innermost_own_line, traceback_frames
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
@@ -227,7 +227,11 @@ class Supervisor:
         location: the line to report, if it differs from the one in the error.
         """
         text = "".join(traceback.format_exception(error))
-        location = location or own_line(type(actor), frames_of_error(error)) or of_definition(type(actor))
+        location = (
+            location
+            or innermost_own_line(type(actor), traceback_frames(error))
+            or definition_location(type(actor))
+        )
         failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, location)
         self.failures.append(failure)
         if self._log is not None:

@@ -6,7 +6,7 @@ from types import CoroutineType
 from typing import Any
 
 from actors.message import ActorError
-from actors.source_location import of_coroutine, own_line
+from actors.source_location import coroutine_frames, innermost_own_line
 
 
 class Tasks:
@@ -54,7 +54,7 @@ class Tasks:
 
     def described(self, kind: type, task: asyncio.Task[Any], handled: str | None) -> str:
         """Return a task's label in words, with the message in hand and the line."""
-        line = line_of(kind, task)
+        line = waiting_line(kind, task)
         return self._label(task) + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -73,9 +73,9 @@ class Tasks:
         return task.get_name().removeprefix(f"{self._actor}: ")
 
 
-def line_of(kind: type, task: asyncio.Task[Any]) -> str | None:
+def waiting_line(kind: type, task: asyncio.Task[Any]) -> str | None:
     """Return the line of the code of class `kind`, or of a base outside the framework, where a task waits."""
-    return own_line(kind, of_coroutine(task.get_coro()))
+    return innermost_own_line(kind, coroutine_frames(task.get_coro()))
 
 
 def handled_message(pump: asyncio.Task[Any]) -> str | None:

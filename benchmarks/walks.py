@@ -19,7 +19,7 @@ from benchmarks.measuring import Effort, Say, table
 from sim.core.process import simulating, spare
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog
-from sim.learning.engine.snapshot import start_replay, stored
+from sim.learning.engine.snapshot import pool_snapshots, start_replay
 from sim.run.collection import GarbageCollection
 from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
@@ -41,7 +41,7 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
         simulation.run()
         engine.read_log.flush()
         seconds = time.process_time() - started
-        held = 0 if kind == "walk" else sum(4 * each.rows.numel() for each in stored(engine).values())
+        held = 0 if kind == "walk" else sum(4 * each.rows.numel() for each in pool_snapshots(engine).values())
         engine.read_log.close()
         return {
             "seconds": seconds,

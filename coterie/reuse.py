@@ -11,7 +11,7 @@ from pathlib import Path
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.run.resume.resuming import Provenance
-from sim.run.save.provenance import version_of
+from sim.run.save.provenance import package_version
 from sim.run.setup.builder import with_engine
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario
@@ -36,7 +36,7 @@ def finished_run(scenario: Scenario, out: Path, device: str) -> Path | None:
 def _is_finished(scenario: Scenario, folder: Path, stated: str, device: str) -> bool:
     """Return True for finished results of a scenario. stated: the digest in the folder's name."""
     directory, made = RunDirectory.load(folder), Provenance.of(folder)
-    if made.coterie != version_of("coterie") or "live" in directory.summary():
+    if made.coterie != package_version("coterie") or "live" in directory.summary():
         return False
     if device not in ("auto", made.machine.device.partition(":")[0]):
         return False

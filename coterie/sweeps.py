@@ -103,7 +103,7 @@ class Compared:
 
     @cached_property
     def _frames(self) -> Mapping[str, pl.DataFrame]:
-        return tables.frames(self._comparison)
+        return tables.csv_frames(self._comparison)
 
     @property
     def table(self) -> pl.DataFrame:

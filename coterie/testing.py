@@ -34,7 +34,7 @@ from sim.learning.data.dataset import Dataset
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.models.point import Point
 from sim.learning.objectives import OBJECTIVES
-from sim.scenario.protocol_errors import servers_of
+from sim.scenario.protocol_errors import protocol_servers
 from sim.world.churn.schedule import ChurnEvent, absent_at_start, validate_schedule
 from sim.world.devices.device import CostModel
 from sim.world.distributions import Constant
@@ -181,7 +181,7 @@ class World:
 
     def _parts(self) -> SimulationParts:
         training, engine = self._training_and_engine()
-        plans = servers_of(self._method, self._settings, self.names, None)
+        plans = protocol_servers(self._method, self._settings, self.names, None)
         linked = {plan.name: (*plan.clients, *plan.servers) for plan in plans}
         absent = absent_at_start(self._events)
 

@@ -27,7 +27,7 @@ Kept = tuple[int, object]
 """Number of a round, and a message that was sent for it."""
 
 
-def mark_of(envelope: Envelope) -> RoundMark:
+def round_mark(envelope: Envelope) -> RoundMark:
     """Return the mark of a message of a round."""
     mark = envelope.request
     assert isinstance(mark, RoundMark)
@@ -170,7 +170,7 @@ class RoundMessages:
     def discard(self, kind: type) -> None:
         """Drop the messages of this round and earlier ones for which no call waits."""
         number = self.number
-        self._actor._mailbox.discard(kind, lambda envelope: mark_of(envelope).number <= number)
+        self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
         """Drop messages to all peers of earlier rounds: all peers have the message of the current round."""
@@ -183,7 +183,7 @@ class RoundMessages:
         if isinstance(message, RepeatRequest):
             self.requested(sender, message)
             return
-        mark, kind = mark_of(envelope), type(message)
+        mark, kind = round_mark(envelope), type(message)
         self._actor.round_trips.lossy |= mark.delayed_s > 0.0
         self.round_message_received(sender, kind, mark)
         if kind in self._actor.collected:
@@ -203,7 +203,7 @@ class RoundMessages:
         mailbox = self._actor._mailbox
         kept = [each for each in mailbox.contents if isinstance(each.request, RoundMark)]
         for envelope in kept:
-            self.round_message_received(envelope.sender, type(envelope.message), mark_of(envelope))
+            self.round_message_received(envelope.sender, type(envelope.message), round_mark(envelope))
         for kind in {type(envelope.message) for envelope in kept}:
             mailbox.discard(kind)
 
@@ -238,7 +238,7 @@ class RoundMessages:
 
     def _record_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
         """Record the part of a wait due to lost messages: the time beyond the usual if one was sent again."""
-        marks = [mark_of(envelope) for envelope in found]
+        marks = [round_mark(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
         excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)
         if self._delayed_in != self.number:

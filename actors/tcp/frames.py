@@ -10,7 +10,7 @@ class FrameError(ValueError):
     """Error: bytes that are not frames, or frames that are too long."""
 
 
-def frame_of(pieces: list[Buffer]) -> list[Buffer]:
+def with_length_header(pieces: list[Buffer]) -> list[Buffer]:
     """Return a frame with these pieces."""
     return [sum(map(len, pieces)).to_bytes(HEADER_BYTES, "big"), *pieces]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.codec import Codec
 from actors.scan import Buffer, DecodeError
-from actors.tcp.frames import FrameError, FrameReader, frame_of
+from actors.tcp.frames import FrameError, FrameReader, with_length_header
 from actors.tcp.handshake import (
     VERSION,
     Challenge,
@@ -115,7 +115,7 @@ class TcpLink(asyncio.Protocol):
         self._transport.abort()
 
     def _send(self, message: object) -> None:
-        self.write([b"".join(frame_of([_HANDSHAKE.encode(message)]))])
+        self.write([b"".join(with_length_header([_HANDSHAKE.encode(message)]))])
 
     def _opened(self, peer: str) -> None:
         self.peer, self.is_open = peer, True
@@ -172,7 +172,7 @@ class AcceptedLink(TcpLink):
     def beat(self) -> None:
         """Report the number of frames read, which is also a heartbeat."""
         self._reported = self.received
-        self.write([b"".join(frame_of([self.received.to_bytes(_COUNT_BYTES, "big")]))])
+        self.write([b"".join(with_length_header([self.received.to_bytes(_COUNT_BYTES, "big")]))])
 
     def pause_writing(self) -> None:
         self.cut("does not read the messages sent to it")
@@ -236,7 +236,7 @@ class CallingLink(TcpLink):
 
     def beat(self) -> None:
         """Send a heartbeat, an empty frame."""
-        self.write([b"".join(frame_of([]))])
+        self.write([b"".join(with_length_header([]))])
 
     def pause_writing(self) -> None:
         self.is_full = True

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from actors.scan import Buffer
-from actors.tcp.frames import frame_of
+from actors.tcp.frames import with_length_header
 from actors.tcp.handshake import Welcome
 from actors.tcp.limits import Limits
 from actors.tcp.link import CallingLink, TcpLink
@@ -74,7 +74,7 @@ class Outgoing:
         """Accept a frame; return "" if it will be sent, or the reason why it is lost or dropped."""
         if self.link is None:
             return "not connected"
-        frame = frame_of(pieces)
+        frame = with_length_header(pieces)
         length = sum(map(len, frame))
         if self._waiting_bytes + self.link.unwritten_bytes() + length > self._limits.backlog_bytes:
             return "backlog"

@@ -23,7 +23,7 @@ from functools import lru_cache
 import networkx as nx
 
 from actors.delivery.reminders import Reminders
-from actors.delivery.round_messages import mark_of
+from actors.delivery.round_messages import round_mark
 from actors.delivery.round_trips import INITIAL_S, PROMPT
 from actors.message import Envelope, RoundMark
 from actors.settings.base import default
@@ -91,7 +91,7 @@ class ChangingRounds(Rounds):
 
     def arrived(self, envelope: Envelope) -> None:
         # Summed over all rounds here: a sender with more delay than this client may be late by that much.
-        mark = mark_of(envelope)
+        mark = round_mark(envelope)
         more_s = max(0.0, mark.delayed_s - self.delayed_s)
         super().arrived(replace(envelope, request=replace(mark, delayed_s=more_s)))
 

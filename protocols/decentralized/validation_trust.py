@@ -37,7 +37,7 @@ from protocols.framework.requirements import (
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import mix
-from protocols.shared.judging import losses_of
+from protocols.shared.judging import model_losses
 
 
 class ValidationTrustSettings(ProtocolSettings):
@@ -110,7 +110,7 @@ class ValidationTrust(Client):
         if len(models) == 1:
             self.trusted = {}
             return
-        losses = await losses_of(self, models.values(), self.settings.losses_on)
+        losses = await model_losses(self, models.values(), self.settings.losses_on)
         weights = trust(losses, self.settings.judged_by).tolist()
         # A diverged model must not enter with a weight of 0, since 0 times nan is nan.
         self.params = mix([(w, model) for w, model in zip(weights, models.values(), strict=True) if w > 0])

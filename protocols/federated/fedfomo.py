@@ -26,7 +26,7 @@ from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.judging import losses_of
+from protocols.shared.judging import model_losses
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
 
@@ -137,7 +137,7 @@ class FedFomo(RoundClient):
     async def helpful(self, before: Vector, models: Mapping[str, Vector]) -> dict[str, float]:
         """Return the weights of the models in `models` that are better than `before`."""
         on = self.settings.losses_on
-        first, *others = await losses_of(self, (before, *models.values()), on)
+        first, *others = await model_losses(self, (before, *models.values()), on)
         distances = [self.trainable(model - before).norm() for model in models.values()]
         shares = first_order_weights(first, others, [float(distance) for distance in distances])
         return {name: share for name, share in zip(models, shares, strict=True) if share > 0}

@@ -109,7 +109,7 @@ def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
     return (samples.reshape(-1, matrix.shape[0]) @ matrix).flatten()
 
 
-def centroids_of(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64]:
+def k_means_centroids(points: ArrayLike, count: int, seed: int) -> NDArray[np.float64]:
     """Return the k-means centroids [k, d] of points [n, d]; k: `count`, or the number of different points."""
     rows = np.asarray(points, dtype=np.float64)
     count = min(count, len(np.unique(rows, axis=0)))
@@ -125,7 +125,7 @@ def matching_distance(one: ArrayLike, other: ArrayLike) -> float:
     return float(squares[linear_sum_assignment(squares)].mean())
 
 
-def clusters_of(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
+def clusters_by_linkage(distances: ArrayLike, count: int, threshold: float | None = None) -> list[int]:
     """Return each client's cluster number; clusters are numbered from 0 by their first clients.
 
     distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: maximum number of
@@ -190,7 +190,7 @@ class FLTServer(RoundServer):
             matching_distance(self.centroids[one], self.centroids[other])
             for one, other in combinations(clients, 2)
         ]
-        found = clusters_of(distances, self.settings.clusters, self.settings.threshold)
+        found = clusters_by_linkage(distances, self.settings.clusters, self.settings.threshold)
         self.assigned = dict(zip(clients, found, strict=True))
         self.models = [self.params] * (max(found) + 1)
 
@@ -270,7 +270,7 @@ class FLT(RoundClient):
         flops = 2.0 * samples.shape[0] * width
         points = await self.apply(encoded, samples, encoder, embedding=width, flops=flops)
         seed = int(self.rng.integers(2**31))
-        found = centroids_of(points.numpy().reshape(-1, width), self.settings.centroids, seed)
+        found = k_means_centroids(points.numpy().reshape(-1, width), self.settings.centroids, seed)
         return Centroids(self.vector(found.flatten()))
 
     async def work(self, task: ClusterTask) -> object:

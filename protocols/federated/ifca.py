@@ -22,7 +22,7 @@ from typing import Any
 
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.judging import losses_of
+from protocols.shared.judging import model_losses
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (
     LatestModels,
@@ -84,7 +84,7 @@ class IFCA(RoundClient):
 
     async def choose(self, received: SeveralModels | LatestModels) -> None:
         """Choose the model with the lowest loss."""
-        losses = await losses_of(self, received.models, "train")
+        losses = await model_losses(self, received.models, "train")
         self.cluster = losses.index(min(losses))
         self.params = received.models[self.cluster]
         self.observe("cluster", self.cluster)

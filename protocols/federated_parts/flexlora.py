@@ -35,7 +35,7 @@ from protocols.shared.low_rank import (
     Sizes,
     TrainedFactors,
     best_factors,
-    factors_of,
+    concatenated_factors,
     refitted,
     sizes_and_places,
     sum_of_products,
@@ -124,7 +124,7 @@ class FlexLoRA(RoundClient):
     async def work(self, task: Any) -> object:
         self.params = self.params if task.factors is None else self.refitted(task)
         trained = await self.trained(self.params)
-        factors = self.apply(factors_of, trained, sizes=self.sizes, places=self.places)
+        factors = self.apply(concatenated_factors, trained, sizes=self.sizes, places=self.places)
         return TrainedFactors(factors, self.sizes, self.samples)
 
     def learn(self, news: Any) -> None:
@@ -134,7 +134,7 @@ class FlexLoRA(RoundClient):
         """Return the model with the given factors, cut to the client's rank."""
         factors: Any = given.factors
         if given.sizes != self.sizes:
-            own = self.apply(factors_of, self.params, sizes=self.sizes, places=self.places)
+            own = self.apply(concatenated_factors, self.params, sizes=self.sizes, places=self.places)
             factors = self.apply(refitted, factors, own, given=given.sizes, sizes=self.sizes)
         model: Vector = self.apply(with_factors, self.params, factors, sizes=self.sizes, places=self.places)
         return model

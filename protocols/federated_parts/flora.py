@@ -34,7 +34,7 @@ from protocols.shared.low_rank import (
     LORA,
     Sizes,
     TrainedFactors,
-    factors_of,
+    concatenated_factors,
     sizes_and_places,
     sum_of_products,
     weighted_factors,
@@ -158,7 +158,7 @@ class FLoRA(RoundClient):
             return MergedFactors(None, -1)
         version = self.version  # news may change it during the training
         trained = await self.trained(self.params)
-        factors = self.apply(factors_of, trained, sizes=self.sizes, places=self.places)
+        factors = self.apply(concatenated_factors, trained, sizes=self.sizes, places=self.places)
         return MergedFactors(TrainedFactors(factors, self.sizes, self.samples), version)
 
     def learn(self, news: Any) -> None:

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.federico.collaborators import Collaborators
-from protocols.federico.local_work import evaluated_models, loss_of, steps_of, train_by_weight, trained_alone
+from protocols.federico.local_work import (
+    evaluated_models,
+    local_loss,
+    steps_per_model,
+    train_by_weight,
+    trained_alone,
+)
 from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
@@ -59,7 +65,7 @@ class FedericoAsynchronous(Client):
         for name, share in self.collaborators.worth_training(models).items():
             if name == self.name:
                 share = self.own_share(share)
-            elif not (self.gives_back and self.peer_time.try_spend(steps_of(self, self.settings))):
+            elif not (self.gives_back and self.peer_time.try_spend(steps_per_model(self, self.settings))):
                 continue
             update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:
@@ -123,7 +129,7 @@ class FedericoAsynchronous(Client):
                 model = self.chosen[name]
                 assert model is not None
                 if name != self.name or self.judges_itself or self.settings.own_competes:
-                    losses[name] = await loss_of(self, model.params, self.settings, brief=self.is_brief)
+                    losses[name] = await local_loss(self, model.params, self.settings, brief=self.is_brief)
                 models[name] = model.params
             elif models or len(self.used_up) == len(self.chosen):
                 break
@@ -182,7 +188,7 @@ class FedericoAsynchronous(Client):
 
     def earn_time(self) -> None:
         """Earn device time for peers' models, M per iteration: at the start, and after each iteration."""
-        steps = steps_of(self, self.settings)
+        steps = steps_per_model(self, self.settings)
         called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 

@@ -8,12 +8,14 @@ from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 
 
-def steps_of(client: Client, settings: FedericoSettings) -> int:
+def steps_per_model(client: Client, settings: FedericoSettings) -> int:
     """Return the number of training steps of a model."""
     return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
 
 
-async def loss_of(client: Client, model: Vector, settings: FedericoSettings, *, brief: bool = False) -> float:
+async def local_loss(
+    client: Client, model: Vector, settings: FedericoSettings, *, brief: bool = False
+) -> float:
     """Return the loss l of a model on the client's data (line 13); brief: on a batch in any case."""
     mean = float(await client.loss(model, on="batch" if brief else settings.losses_on))
     # Line 13 sums over the training samples; a mean over other samples is scaled to the same number.
@@ -29,7 +31,7 @@ async def train_by_weight(
     """
     if name == client.name:
         model = client.params  # includes the updates that have arrived since it was evaluated
-    return weight * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
+    return weight * await client.train(steps_per_model(client, settings), start=model, fresh_optimizer=True)
 
 
 async def trained_alone(client: Client, settings: FedericoSettings) -> bool:

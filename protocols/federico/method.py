@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.federico.collaborators import Collaborators
-from protocols.federico.local_work import evaluated_models, loss_of, train_by_weight, trained_alone
+from protocols.federico.local_work import evaluated_models, local_loss, train_by_weight, trained_alone
 from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
@@ -53,7 +53,9 @@ class FedeRiCo(Client):
         # Lines 7 to 9 in the opposite order: the models of all have come, and now some are chosen.
         models = self.chosen(partners)
         # E-step (lines 11 to 16).
-        self.collaborators.record({name: await loss_of(self, m, self.settings) for name, m in models.items()})
+        self.collaborators.record(
+            {name: await local_loss(self, m, self.settings) for name, m in models.items()}
+        )
         self.collaborators.hold(models)  # for predictions
         # M-step (lines 18 to 21): w_ib times the update of each of these models, for its owner to add.
         weights = self.collaborators.worth_training(models)

@@ -211,7 +211,7 @@ class Client(Node):
         return names
 
 
-def form_of(method: type[Client], settings: ProtocolSettings) -> type[Client]:
+def client_class_for_mode(method: type[Client], settings: ProtocolSettings) -> type[Client]:
     """Return the class of a method's clients: its `asynchronous` form if `mode` selects it, or itself."""
     if method.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
         return method.asynchronous

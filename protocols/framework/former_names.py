@@ -3,7 +3,7 @@
 import inspect
 import warnings
 
-from actors.source_location import at_line
+from actors.source_location import name_with_line
 
 FORMER_NAMES = {"begin": "setup", "heard": "intercept"}
 """Current name of each method that was renamed."""
@@ -19,11 +19,11 @@ def accept_former_names(cls: type) -> None:
         for former, present in FORMER_NAMES.items():
             if former in own and present in own:
                 if own[former] is not own[present]:
-                    problem = f"{at_line(own[former])}: {former}() is the former name of {present}()"
+                    problem = f"{name_with_line(own[former])}: {former}() is the former name of {present}()"
                     raise TypeError(f"{problem}; remove one of them")
             elif inspect.isfunction(own.get(present)):
                 setattr(base, former, own[present])
             elif inspect.isfunction(own.get(former)):
-                renamed = f"{at_line(own[former])}: {former}() is now called {present}(); rename it"
+                renamed = f"{name_with_line(own[former])}: {former}() is now called {present}(); rename it"
                 warnings.warn(renamed, FutureWarning, stacklevel=3)
                 setattr(base, present, own[former])

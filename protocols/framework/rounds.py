@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from actors.arguments import require_seconds
-from actors.delivery.round_messages import RoundMessages, mark_of
+from actors.delivery.round_messages import RoundMessages, round_mark
 from actors.message import RepeatRequest, RoundMark
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
@@ -99,7 +99,7 @@ class Rounds(Component, RoundMessages):
             for peer in self.partners:  # peers that left meanwhile are no longer partners
                 if peer not in found:
                     self._missed(peer)
-            latest = max([mark_of(envelope).number for envelope in found.values()], default=self.number)
+            latest = max([round_mark(envelope).number for envelope in found.values()], default=self.number)
             if latest == self.number:
                 break
             # A neighbor announces round r + 1 only after it has finished round r. If its first message to
@@ -109,12 +109,12 @@ class Rounds(Component, RoundMessages):
             found = {
                 peer: each
                 for peer, each in found.items()
-                if mark_of(each).number == latest and peer in self.partners
+                if round_mark(each).number == latest and peer in self.partners
             }
         self.awaited = frozenset(found)  # repeated messages state whether the receiver takes part
         self.forget_before(kind)
         self.discard(kind)
-        self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
+        self._not_waiting = frozenset([peer for peer, each in found.items() if not round_mark(each).awaits])
         self._gathered = True
         models = {peer: envelope.message for peer, envelope in found.items()}
         for model in models.values():

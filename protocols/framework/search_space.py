@@ -76,14 +76,6 @@ class SearchSpace:
 
 LOCAL_STEPS = OneOf((1, 2, 5, 10, 20))
 """Training steps between exchanges, for methods that let users choose this number."""
-LEARNING_RATES: Mapping[str, Range] = {"sgd": Range(0.003, 1.0, log=True)}
-"""Learning rates of all methods, by optimizer; `ADAPTIVE_RATES` for the others."""
-ADAPTIVE_RATES = Range(0.0001, 0.03, log=True)
-
-
-def learning_rates(optimizer: str) -> Range:
-    """Return the range of the learning rate, which is the same for all methods."""
-    return LEARNING_RATES.get(optimizer, ADAPTIVE_RATES)
 
 
 def _rounded_down(number: float) -> float:

@@ -56,7 +56,7 @@ def is_stable(benefits: Benefits[C], coalition: Iterable[C], clients: Iterable[C
     return (
         bool(members)
         and _self_sufficient(benefits, members, everybody) == members
-        and not _parts(benefits, members, everybody)
+        and not _parts_without_a_member(benefits, members, everybody)
     )
 
 
@@ -156,7 +156,9 @@ def _self_sufficient(benefits: Benefits[C], members: frozenset[C], clients: froz
         members = content
 
 
-def _parts(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) -> list[frozenset[C]]:
+def _parts_without_a_member(
+    benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]
+) -> list[frozenset[C]]:
     """Return for each member the largest self-sufficient part without it, unless that is empty.
 
     A part that loses nothing by leaving (eq. 5 does not hold for it) lacks some member, so it is in one.
@@ -168,6 +170,6 @@ def _parts(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) 
 def _shrunk(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
     """Return a stable coalition if no component is one, by removing clients while a part can leave."""
     members = clients
-    while parts := _parts(benefits, members, clients):
+    while parts := _parts_without_a_member(benefits, members, clients):
         members = min(parts, key=lambda part: (len(part), sorted(part)))
     return tuple(sorted(members))

@@ -89,7 +89,7 @@ class SwimSettings:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedMember:
     """Member of the watched ones, as this client believes it to be.
 
     timer: declares a suspected member dead. unrefuted: the member was suspected, and has sent a message, but
@@ -132,7 +132,7 @@ class FailureDetector:
         self._draws = draws
         self._settings = settings
         self._changed = changed
-        self._members: dict[str, _Watched] = {}
+        self._members: dict[str, _WatchedMember] = {}
         self._tell: Tell | None = None  # None while this client is down
         self._timer: asyncio.TimerHandle | None = None
         self._turn: list[str] = []  # members still to be pinged in this pass, the next one last
@@ -151,7 +151,7 @@ class FailureDetector:
     def watch(self, name: str, status: int = ALIVE, incarnation: int = 0) -> None:
         """Start to ping this member; no effect if it is already watched."""
         if name not in self._members:
-            self._members[name] = _Watched(status, incarnation)
+            self._members[name] = _WatchedMember(status, incarnation)
 
     def forget(self, name: str) -> None:
         """Stop watching this member."""
@@ -367,7 +367,7 @@ class FailureDetector:
         return sample(self._draws, names, count)
 
 
-def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
+def _overrides(status: int, incarnation: int, member: _WatchedMember) -> bool:
     """Return whether news overrides the known state of a member (section 4.2)."""
     if status == ALIVE:
         return incarnation > member.incarnation

@@ -6,7 +6,7 @@ from typing import final
 from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Vector
-from protocols.scool.descent import descent_of
+from protocols.scool.descent import make_descent
 from protocols.scool.messages import EvaluationRequest, Shared
 from protocols.scool.peer_evaluation import PeerEvaluations
 from protocols.scool.posterior import Posterior
@@ -33,7 +33,7 @@ class SCooLAsynchronous(Client):
         )
         self.evaluations.protects = self.safeguard.enabled
         self.evaluations.peer_time.pays = not self.safeguard.enabled  # only after it has got help
-        self.descent = descent_of(self, self.settings, self.evaluations)
+        self.descent = make_descent(self, self.settings, self.evaluations)
         # Peers' models that came to be evaluated, while this client is far behind.
         self.models = PerPeer[Vector](self)
 

@@ -7,7 +7,7 @@ from protocols.framework.component import Component
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.vectors import Vector, mix
 from protocols.scool.messages import PeerEvaluation
-from protocols.scool.peer_evaluation import PeerEvaluations, steps_of
+from protocols.scool.peer_evaluation import PeerEvaluations, steps_per_iteration
 from protocols.scool.posterior import Posterior
 from protocols.scool.settings import SCooLSettings
 
@@ -54,7 +54,7 @@ class PeersUpdates(Descent):
 
     async def model_to_judge(self, number: int) -> Vector:
         client, evaluations = self.client, self.evaluations
-        self.update = await client.train(steps_of(client, self.settings))
+        self.update = await client.train(steps_per_iteration(client, self.settings))
         evaluations.progress_made = evaluations.progress_made + self.update
         evaluations.publish(client.iterations + 1, number, client.params + self.update)
         return client.params + self.update
@@ -98,7 +98,7 @@ class GivenWeights(JudgedFirst):
     """Dirac prior: eq. 16, which is D-PSGD."""
 
     async def descended(self, oldest: int | None) -> Vector:
-        update = await self.client.train(steps_of(self.client, self.settings))
+        update = await self.client.train(steps_per_iteration(self.client, self.settings))
         return mix([*self._mixture(oldest), (1.0, update)])
 
     def _mixture(self, oldest: int | None) -> list[tuple[float, Vector]]:
@@ -135,11 +135,11 @@ class ExactGradients(JudgedFirst):
             proximal = [(_STIFFNESS, client.params - away)]
         for peer in posterior.row:
             posterior.known[peer].gradient = None
-        update = await client.train(steps_of(client, self.settings), proximal=proximal)
+        update = await client.train(steps_per_iteration(client, self.settings), proximal=proximal)
         return client.params + own * update
 
 
-def descent_of(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> Descent:
+def make_descent(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> Descent:
     """Return the M-step of the settings."""
     posterior = evaluations.posterior
     kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates

@@ -10,7 +10,7 @@ from protocols.framework.requirements import ProtocolSettings, Requirement, comm
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.scool.asynchronous import SCooLAsynchronous
-from protocols.scool.descent import descent_of
+from protocols.scool.descent import make_descent
 from protocols.scool.messages import EvaluationRequest, PeerEvaluation, Shared
 from protocols.scool.peer_evaluation import PeerEvaluations
 from protocols.scool.posterior import Posterior
@@ -44,7 +44,7 @@ class SCooL(Client):
         self.rounds = RoundMessages(self)
         self.posterior = Posterior(self, self.settings, waits=True)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
-        self.descent = descent_of(self, self.settings, self.evaluations)
+        self.descent = make_descent(self, self.settings, self.evaluations)
 
     async def run(self) -> None:
         # As of the previous round, so that questions of this round are answered after this client's training.

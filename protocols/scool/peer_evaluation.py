@@ -137,7 +137,9 @@ class PeerEvaluations(Component):
                 ready.append(peer)
         limit = self.settings.consulted
         if limit is None:  # on average the same number of peers asks this client
-            limit = max(ASKED_LEAST, int(ASKED_SHARE * steps_of(self.client, self.settings) / self.cost))
+            limit = max(
+                ASKED_LEAST, int(ASKED_SHARE * steps_per_iteration(self.client, self.settings) / self.cost)
+            )
         if not self.posterior.fixed and len(ready) > limit:
             mixed = [ready[k] for k in self.client.rng.permutation(len(ready)).tolist()]
             ready = sorted(sorted(mixed, key=lambda peer: self.posterior.known[peer].times_asked)[:limit])
@@ -178,7 +180,10 @@ class PeerEvaluations(Component):
 
     def earn_time(self) -> None:
         """Earn time at the start, and after each iteration, in which each peer asks once."""
-        steps, called_for = steps_of(self.client, self.settings), self.cost * len(self.client.peers)
+        steps, called_for = (
+            steps_per_iteration(self.client, self.settings),
+            self.cost * len(self.client.peers),
+        )
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     @property
@@ -201,6 +206,6 @@ class PeerEvaluations(Component):
         return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
 
 
-def steps_of(client: Client, settings: SCooLSettings) -> int:
+def steps_per_iteration(client: Client, settings: SCooLSettings) -> int:
     """Return the number of training steps of an iteration."""
     return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch

@@ -22,7 +22,7 @@ from actors.delivery.round_trips import doubled_s
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
-from actors.source_location import at_line
+from actors.source_location import name_with_line
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server, ServerPlan
@@ -132,7 +132,7 @@ class AsyncClient(Client):
         self.params = start.params
         work = await self.work(start.params)
         if work is None:
-            raise TypeError(f"{at_line(self.work)} returned nothing: return a result for the server")
+            raise TypeError(f"{name_with_line(self.work)} returned nothing: return a result for the server")
         self.context.report(self.name, "staleness", self.now - start.time)
         self.start = await self._exchange(Report(work, start.time))
         self.params = self.start.params

@@ -8,7 +8,7 @@ from protocols.framework.compute import Samples
 from protocols.framework.vectors import Vector
 
 
-async def losses_of(client: Client, models: Iterable[Vector], on: Samples) -> list[float]:
+async def model_losses(client: Client, models: Iterable[Vector], on: Samples) -> list[float]:
     """Return the client's mean loss of each model; infinite for a diverged model, which has no finite loss.
 
     Comparisons with nan are False, so a diverged model could win every comparison. Each loss takes a pass

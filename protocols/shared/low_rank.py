@@ -93,7 +93,7 @@ def _factors(vector: Tensor, sizes: Sizes) -> Iterator[tuple[Tensor, Tensor]]:
         offset = end
 
 
-def factors_of(model: Tensor, *, sizes: Sizes, places: Places) -> Tensor:
+def concatenated_factors(model: Tensor, *, sizes: Sizes, places: Places) -> Tensor:
     """Return the factors in a model."""
     pieces = []
     for (inputs, rank, outputs, _), (a, b, _) in zip(sizes, places, strict=True):

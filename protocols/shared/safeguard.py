@@ -12,7 +12,7 @@ from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Samples
 from protocols.framework.vectors import Vector
-from protocols.shared.judging import losses_of
+from protocols.shared.judging import model_losses
 from protocols.shared.pace import RelativePace
 
 FITTED = 0.1
@@ -76,7 +76,7 @@ class Safeguard(Component):
     async def loss_of(self, own: Vector) -> float:
         """Return the loss of this client's own model, which is computed once in an iteration."""
         if self._own is None or self._own[0] is not own:
-            [loss] = await losses_of(self.client, [own], self._samples)
+            [loss] = await model_losses(self.client, [own], self._samples)
             self._own = (own, loss)
         return self._own[1]
 
@@ -99,7 +99,7 @@ class Safeguard(Component):
         if self.resting:
             return own
         candidates = [mixed, *others]
-        losses = [*await losses_of(self.client, candidates, self._samples), await self.loss_of(own)]
+        losses = [*await model_losses(self.client, candidates, self._samples), await self.loss_of(own)]
         classes = self.client.compute.classes
         if classes and not self.held_back:
             losses = [max(loss, FITTED * math.log(classes)) for loss in losses]

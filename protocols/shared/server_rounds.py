@@ -27,7 +27,7 @@ from pydantic import Field
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, Weighing
-from actors.source_location import at_line
+from actors.source_location import name_with_line
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
 from protocols.framework.node import AreYouThere
@@ -202,7 +202,9 @@ class RoundServer(Server):
         news = self.news(client)
         if isinstance(news, RoundTask):
             what = type(news).__name__
-            raise TypeError(f"{at_line(self.news)} returned {what}, a RoundTask: return another dataclass")
+            raise TypeError(
+                f"{name_with_line(self.news)} returned {what}, a RoundTask: return another dataclass"
+            )
         return news
 
     async def round(self, number: int) -> None:
@@ -245,7 +247,9 @@ class RoundServer(Server):
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__
-            raise TypeError(f"{at_line(self.task)} returned {what}, which is not a RoundTask: write {_TASK}")
+            raise TypeError(
+                f"{name_with_line(self.task)} returned {what}, which is not a RoundTask: write {_TASK}"
+            )
         try:
             answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
@@ -343,7 +347,7 @@ class RoundClient(Client):
                 raise
             method, what = self.work if isinstance(message, RoundTask) else self.learn, type(message).__name__
             raise TypeError(
-                f"{at_line(method)} reads {error.name}, which the server's {what} does not have: set "
+                f"{name_with_line(method)} reads {error.name}, which the server's {what} does not have: set "
                 f"`server = ...` in {type(self).__name__} to a server that sends it"
             ) from error
 
@@ -365,7 +369,9 @@ class RoundClient(Client):
         finally:
             self._working = False
         if answer is None:
-            raise TypeError(f"{at_line(self.work)} returned nothing: return an answer for the server to use")
+            raise TypeError(
+                f"{name_with_line(self.work)} returned nothing: return an answer for the server to use"
+            )
         self._finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
 

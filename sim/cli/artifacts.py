@@ -15,7 +15,7 @@ from sim.cli.studies import Executor, Jobs, SweepLine, executor, print_table
 from sim.cli.tuning import app
 from sim.errors import UserError
 from sim.results import text
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 from sim.studies.artifacts.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def reproduce(
         execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
         started_s, total = time.perf_counter(), len(made.chosen)
-        with answering(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
+        with signals_handled_by(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
 
             def show(done: int, running: tuple[float, ...]) -> None:
                 elapsed_s = time.perf_counter() - started_s

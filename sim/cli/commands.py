@@ -19,8 +19,8 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.exit_codes import (
     FAILED,
-    code_of,
     echo,
+    exit_code_of_interrupt,
     exit_on_errors,
     list_pairs,
     run_shown,
@@ -34,7 +34,7 @@ from sim.cli.init import init
 from sim.cli.pretrain import pretrain
 from sim.cli.resume_commands import explain, explore, fork, resume
 from sim.errors import NotVerified, UserError, require_packages
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.run.running import RunResult
@@ -162,11 +162,11 @@ def check(
     of_all = [*(alone.set if alone else ()), *of_runs.overrides]
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
-        from sim.cli.outline import notices_of, outline
+        from sim.cli.outline import outline, setting_notices
         from sim.run.setup.checking import check as check_parts
 
         plan_of_run = check_parts(scenario, data_dir)
-        rows, notices = outline(scenario, plan_of_run), notices_of(scenario, plan_of_run)
+        rows, notices = outline(scenario, plan_of_run), setting_notices(scenario, plan_of_run)
         if alone is not None or scenario.sweep is not None:
             from sim.studies.cells import plan
 
@@ -195,7 +195,7 @@ def report(
         from sim.results.report.page import write_report
         from sim.results.store.run_directory import load_checked
 
-        with answering(raise_interrupted):
+        with signals_handled_by(raise_interrupted):
             run = load_checked(directory)
             try:
                 path = write_report(run)
@@ -213,14 +213,18 @@ def watch(
     """Show runs and sweeps in progress on a page that only this machine can open; Ctrl-C ends it."""
     with exit_on_errors():
         require_packages("watch", "watch", "starlette", "uvicorn")
-        from sim.cli.watch import bound, server_of
+        from sim.cli.watch import bound, watch_server
 
-        with bound(directory, port) as listening, answering(raise_interrupted), suppress(KeyboardInterrupt):
+        with (
+            bound(directory, port) as listening,
+            signals_handled_by(raise_interrupted),
+            suppress(KeyboardInterrupt),
+        ):
             host, number = listening.getsockname()
             typer.echo(f"http://{host}:{number}/")
             # Ctrl-C may come before the server awaits this coroutine.
             warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
-            server_of(directory).run(sockets=[listening])
+            watch_server(directory).run(sockets=[listening])
 
 
 @app.command("list")
@@ -334,18 +338,20 @@ def _listing(what: Listing) -> dict[str, str]:
 
         return list_protocols()
     if what is Listing.scenarios:
-        from sim.scenario.reading import question_of, scenario_files
+        from sim.scenario.reading import scenario_files, scenario_question
 
-        found = {str(path): question_of(path) for path in scenario_files()}
+        found = {str(path): scenario_question(path) for path in scenario_files()}
         if not found:
             raise UserError(f"found no scenario in {Path('scenarios').absolute()} or in coterie's source")
         return found
     from sim.learning.data.kinds import Data
     from sim.learning.models.kinds import Model
     from sim.learning.partitions.kinds import PartitionKind
-    from sim.scenario.refusals import kinds_of
+    from sim.scenario.refusals import kind_descriptions
 
-    return kinds_of({Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what])
+    return kind_descriptions(
+        {Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what]
+    )
 
 
 def _verify(scenario: "Scenario", result: "RunResult", quiet: bool, **options: Any) -> None:
@@ -357,7 +363,10 @@ def _verify(scenario: "Scenario", result: "RunResult", quiet: bool, **options: A
     try:
         difference = verify(scenario, result, **options)
     except KeyboardInterrupt as error:
-        stop("interrupted before the end of the second run; the run is not verified", code_of(error))
+        stop(
+            "interrupted before the end of the second run; the run is not verified",
+            exit_code_of_interrupt(error),
+        )
     except NotVerified as error:
         stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:

@@ -54,7 +54,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
     except MemoryError:
         stop("not enough memory: use fewer clients, smaller data or a smaller model", FAILED)
     except KeyboardInterrupt as error:
-        stop(BEFORE_RESULTS, code_of(error))
+        stop(BEFORE_RESULTS, exit_code_of_interrupt(error))
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def list_pairs(pairs: Iterable[tuple[str, str]]) -> None:
         typer.echo(f"{name:<{width}}  {what}")
 
 
-def code_of(error: KeyboardInterrupt) -> int:
+def exit_code_of_interrupt(error: KeyboardInterrupt) -> int:
     return exit_code(getattr(error, "number", signal.SIGINT))
 
 

@@ -11,7 +11,7 @@ from typer import Option
 from sim.cli import options
 from sim.cli.exit_codes import echo, exit_on_errors
 from sim.errors import UserError
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 _FOLDER = "models"  # in the results, by default
 
@@ -37,7 +37,7 @@ def export(
         float | None,
         Option(
             help="Virtual time of the models; by default the end of the run.",
-            parser=options.moment,
+            parser=options.parse_virtual_time,
             metavar="TIME",
         ),
     ] = None,
@@ -49,7 +49,7 @@ def export(
         Path | None,
         Option(
             help="Folder for the files; by default `models` in the results.",
-            parser=options.folder,
+            parser=options.parse_folder,
             metavar="FOLDER",
         ),
     ] = None,
@@ -67,7 +67,7 @@ def export(
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
-    with exit_on_errors(), answering(raise_interrupted):
+    with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.results.store.output_dir import is_results
         from sim.run.resume.trained_models import trained_models
 

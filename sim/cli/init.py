@@ -29,7 +29,7 @@ def init(
         str, Argument(help="Name of the method: lowercase letters, digits and _, as for a Python module.")
     ],
     out: Annotated[
-        Path, Option(help="Folder for the files.", parser=options.folder, metavar="FOLDER")
+        Path, Option(help="Folder for the files.", parser=options.parse_folder, metavar="FOLDER")
     ] = Path("."),
 ) -> None:
     """Write four files for a new method: its code, a scenario, tests and a notebook.

@@ -11,7 +11,7 @@ from sim.cli.artifacts import app
 from sim.cli.console import StatusLine, Terminal
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, show, stop, stop_if_cut_short
 from sim.errors import UserError
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.live.running import LiveOptions, Machines
@@ -68,7 +68,7 @@ def live(
             return
         machines = _machines(hosts, host, certificates)
         try:
-            with answering(raise_interrupted):
+            with signals_handled_by(raise_interrupted):
                 if machines is not None and not machines.coordinates:
                     for scenario in scenarios:
                         join_live(scenario, machines, raw=raw, data_dir=data_dir, code=not no_code)

@@ -18,7 +18,7 @@ class DeviceChoice(StrEnum):
     cuda = "cuda"
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     try:
         seconds = DURATION.parse(text)
     except ValueError as error:
@@ -28,7 +28,7 @@ def duration(text: str) -> float:
     return seconds
 
 
-def moment(text: str) -> float:
+def parse_virtual_time(text: str) -> float:
     """Parse a virtual time, which may be 0."""
     try:
         return DURATION.parse(text)
@@ -42,7 +42,7 @@ def refuse_address(address: str | None) -> None:
         raise typer.BadParameter("needs --on ray; add --on ray, or remove --address", param_hint="--address")
 
 
-TIME: Any = {"parser": duration, "metavar": "TIME"}
+TIME: Any = {"parser": parse_duration, "metavar": "TIME"}
 """Settings of an option with a duration."""
 Device = Annotated[DeviceChoice, Option(help="Device that computes.")]
 Run = Annotated[Path, Argument(metavar="RUN", help="Result directory of a run.")]
@@ -66,7 +66,7 @@ Address = Annotated[
 Seed = Annotated[int | None, Option(help="Override run.seed.")]
 
 
-def folder(text: str) -> Path:
+def parse_folder(text: str) -> Path:
     if not text:  # Path("") is the current folder, but an unset shell variable is probably an error
         raise typer.BadParameter("must name a folder, but is empty; . is the current folder")
     return Path(text)
@@ -75,7 +75,9 @@ def folder(text: str) -> Path:
 DataDir = Annotated[
     Path | None,
     Option(
-        help="Folder with data sets; by default COTERIE_DATA or ./data.", parser=folder, metavar="DIRECTORY"
+        help="Folder with data sets; by default COTERIE_DATA or ./data.",
+        parser=parse_folder,
+        metavar="DIRECTORY",
     ),
 ]
 

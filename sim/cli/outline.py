@@ -40,7 +40,7 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
     ]
 
 
-def notices_of(scenario: Scenario, plan: RunPlan) -> list[str]:
+def setting_notices(scenario: Scenario, plan: RunPlan) -> list[str]:
     """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
     lines = too_short(_trainings(plan), scenario.run.duration)
     if not scenario.plugins:

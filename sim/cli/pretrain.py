@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from sim.cli import options
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, code_of, exit_on_errors, stop
+from sim.cli.exit_codes import FAILED, exit_code_of_interrupt, exit_on_errors, stop
 from sim.errors import UserError
 from sim.results import text
 
@@ -33,21 +33,21 @@ def pretrain(
         from sim.core.process import torch_threads
         from sim.files.data_folder import DataFolder
         from sim.learning.language import pretraining
-        from sim.run.interrupts import answering, raise_interrupted
-        from sim.scenario.reading import contents_of
-        from sim.scenario.refusals import line_of, problems, refused
+        from sim.run.interrupts import raise_interrupted, signals_handled_by
+        from sim.scenario.reading import toml_tables
+        from sim.scenario.refusals import error_line, problems, refused
 
-        contents = {} if file is None else contents_of(file)
+        contents = {} if file is None else toml_tables(file)
         try:
             settings = pretraining.Pretraining.model_validate(contents)
         except ValidationError as error:
             found = problems(pretraining.Pretraining, refused(error), contents, ())
-            raise UserError("\n".join(map(line_of, found))) from None
+            raise UserError("\n".join(map(error_line, found))) from None
         out = Path(settings.out)
         if os.path.exists(out) and not overwrite:
             raise UserError(f'out = "{settings.out}": already exists; pass --overwrite to replace it')
         start_s = time.perf_counter()
-        with answering(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
+        with signals_handled_by(raise_interrupted), StatusLine(Terminal(stderr=True), quiet) as line:
 
             def progress(step: int, loss: float) -> None:
                 status = f"{step:,} of {settings.steps:,} steps, loss {loss:.3f}"
@@ -57,7 +57,7 @@ def pretrain(
                 with torch_threads(1):  # another number changes the last bits of sums
                     path, loss = pretraining.pretrain(settings, DataFolder(data_dir), progress)
             except KeyboardInterrupt as error:
-                stop("interrupted; no file was written", code_of(error))
+                stop("interrupted; no file was written", exit_code_of_interrupt(error))
     typer.echo(f"{path}: loss {loss:.3f}, after {text.duration(round(time.perf_counter() - start_s))}")
     if path != out:
         stop(f"cannot write {out}: move {path} there", FAILED)

@@ -21,7 +21,7 @@ from sim.cli.exit_codes import (
 )
 from sim.errors import UserError
 from sim.results.store.output_dir import forget, sync
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.run.resume.resuming import ResumableRun
@@ -50,8 +50,8 @@ def resume(
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
-    end_s = None if until is None else options.duration(until)
-    with exit_on_errors(), answering(raise_interrupted):
+    end_s = None if until is None else options.parse_duration(until)
+    with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.live.logs import logs_of_killed_runs
         from sim.run.resume.resuming import ResumableRun
 
@@ -97,7 +97,7 @@ def fork(
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
-    with exit_on_errors(), answering(raise_interrupted):
+    with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.run.resume.resuming import ResumableRun
 
         earlier = ResumableRun.find(directory, at)
@@ -137,16 +137,16 @@ def explain(
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
-    with exit_on_errors(), answering(raise_interrupted):
+    with exit_on_errors(), signals_handled_by(raise_interrupted):
         settings: dict[str, Any] = {"data_dir": data_dir, "code": not no_code}
         settings["notice"] = partial(echo, err=True)
         if made_of:
-            from sim.run.resume import made_of as texts
             from sim.run.resume.lineage import lineage_of
+            from sim.run.resume.model_sources import model_source_lines
             from sim.world.participants import client_number
 
             found = lineage_of(directory, at, client, windows=windows, **settings)
-            for line in texts.made_of(found, client_number(client, found.names)):
+            for line in model_source_lines(found, client_number(client, found.names)):
                 echo(line)
             return
         from sim.run.resume.explain import explained_client
@@ -187,7 +187,7 @@ def explore(
     The run is replayed, without tensor work, for the lineage of its models. The copy of your code in the
     results is executed for that, unless you pass --no-code, which rejects it, or --no-replay.
     """
-    with exit_on_errors(), answering(raise_interrupted):
+    with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.run.resume.exploring import explore_run
 
         settings: dict[str, Any] = {

@@ -17,11 +17,11 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, code_of, echo, exit_on_errors, stop
+from sim.cli.exit_codes import FAILED, echo, exit_code_of_interrupt, exit_on_errors, stop
 from sim.errors import UserError, require_packages
 from sim.results import outcome, text
 from sim.results.measures import measure_called
-from sim.run.interrupts import answering, raise_interrupted
+from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
@@ -43,7 +43,7 @@ On = Annotated[Executor, Option(help="Executor of the runs: local processes, or 
 Gpus = Annotated[float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")]
 
 
-def seeds_of(value: str) -> Any:
+def parsed_seeds(value: str) -> Any:
     from sim.scenario.sections.sweep import _seeds as checked
 
     try:
@@ -80,7 +80,9 @@ def sweep(
     unset: options.Unset = None,
     seeds: Annotated[
         Any,
-        Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=seeds_of, metavar="N"),
+        Option(
+            help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=parsed_seeds, metavar="N"
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -179,11 +181,11 @@ def resumable(quiet: bool) -> Iterator[SweepLine]:
     """Show the progress of many runs; if the user interrupts them, exit and say how to resume."""
     line = SweepLine(Terminal(stderr=True), quiet)
     try:
-        with answering(raise_interrupted), line:
+        with signals_handled_by(raise_interrupted), line:
             yield line
     except KeyboardInterrupt as error:
         finished = line.last or "no runs"
-        stop(f"interrupted; {finished} finished; repeat the command to resume", code_of(error))
+        stop(f"interrupted; {finished} finished; repeat the command to resume", exit_code_of_interrupt(error))
 
 
 @app.command()
@@ -295,7 +297,7 @@ def runs(
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
         plain = [row | {"warnings": "; ".join(row["warnings"])} for row in rows]
-        writer.writerows({name: text.inert(value) for name, value in row.items()} for row in plain)
+        writer.writerows({name: text.without_formula(value) for name, value in row.items()} for row in plain)
         return
     footnotes = Footnotes({row["directory"]: [row["warnings"]] for row in rows})
     marked = [row | {"warnings": footnotes.marks(row["directory"])} for row in rows]

@@ -12,7 +12,7 @@ from typer import Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
-from sim.cli.studies import Executor, Gpus, Jobs, On, executor, print_table, resumable, seeds_of
+from sim.cli.studies import Executor, Gpus, Jobs, On, executor, parsed_seeds, print_table, resumable
 from sim.errors import require_packages
 from sim.results import text
 from sim.studies.tuning.sampler_names import SamplerName
@@ -36,7 +36,7 @@ def tune(
     trials: Annotated[int, Option(min=1, max=_MOST, help="Trials of each method.")] = 16,
     seeds: Annotated[
         Any,
-        Option(help="Number of seeds from 9001 on (by default 2), or a list: 11,12.", parser=seeds_of),
+        Option(help="Number of seeds from 9001 on (by default 2), or a list: 11,12.", parser=parsed_seeds),
     ] = None,
     sampler: Annotated[SamplerName, Option(help="Sampler of the settings.")] = SamplerName.sobol,
     validation_share: Annotated[
@@ -80,14 +80,14 @@ def tune(
             require_packages("tune", "tune --sampler tpe", "optuna")
         from sim.studies.cells import Stated
         from sim.studies.tuning.files import write_files
-        from sim.studies.tuning.methods import conditions_of, methods_of
+        from sim.studies.tuning.methods import conditions_of, tuned_methods
         from sim.studies.tuning.tuning import Tuning, tuning_seeds
         from sim.studies.tuning.tuning import tune as run_tuning
         from sim.studies.worker import CellOptions
 
         stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
         names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
-        found = methods_of(stated, names, validation_share, keep or ())
+        found = tuned_methods(stated, names, validation_share, keep or ())
         tuning = Tuning(
             file,
             found,
@@ -122,7 +122,7 @@ def _print_result(result: TuningResult) -> None:
     rows, failed = [], []
     for method, row in zip(result.tuning.methods, best_rows(result), strict=True):
         shown = [
-            _measured(method.tested_by, row[key]) for key in ("default_test", "best_test", "oracle_test")
+            _measure_text(method.tested_by, row[key]) for key in ("default_test", "best_test", "oracle_test")
         ]
         rows.append([method.name, f"{row['failed']} of {row['trials']}", *shown, row["settings"]])
         failed += [] if result.best(method.name) else [method.name]
@@ -140,5 +140,5 @@ def _print_result(result: TuningResult) -> None:
         stop(f"{len(failed)} of {len(rows)} methods have no successful trial", FAILED)
 
 
-def _measured(measure: Any, value: float | str) -> str:
+def _measure_text(measure: Any, value: float | str) -> str:
     return text.NOTHING if value == "" else measure.text(value)

@@ -30,9 +30,9 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import ProgressRecord
 from sim.studies.comparison import Comparison
 from sim.studies.index import DONE, INDEX, SweepIndex, in_words
-from sim.studies.pages import page_of
+from sim.studies.pages import study_page
 from sim.studies.study import load_study
-from sim.studies.words import words_of
+from sim.studies.words import key_label
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}
@@ -63,7 +63,7 @@ def bound(folder: Path, port: int) -> socket.socket:
         raise UserError(f"--port {port} cannot be used: {error.strerror}") from error
 
 
-def server_of(folder: Path) -> uvicorn.Server:
+def watch_server(folder: Path) -> uvicorn.Server:
     """Return the web server of the page, its state, and the reports in the folder."""
 
     def page(_: Request) -> Response:
@@ -117,7 +117,7 @@ class _LivePages:
             is_whole = all(cell.state == DONE for cell in SweepIndex.read(folder).cells)
             comparison = Comparison(load_study([folder]))
             refresh_s = 0 if is_whole else _REFRESH_S
-            made = page_of(comparison, folder, pictures={}, texts={}, refresh_s=refresh_s)
+            made = study_page(comparison, folder, pictures={}, texts={}, refresh_s=refresh_s)
             self._made = {name: (changed, made)}
         return self._made[name][1]
 
@@ -213,7 +213,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
     sweep = SweepIndex.read(folder)
     states = Counter(cell.state for cell in sweep.cells)
     facts = [f"{count:,} {what}" for what, count in sorted(states.items()) if what != "failed"]
-    varied = [sweep.labels.get(axis) or words_of(axis) for axis in sweep.axes if len(sweep.axes[axis]) > 1]
+    varied = [sweep.labels.get(axis) or key_label(axis) for axis in sweep.axes if len(sweep.axes[axis]) > 1]
     facts += [*(["by " + ", ".join(varied)] if varied else []), f"seeds {_listed(sweep.seeds)}", folder.name]
     bad = [f"{states['failed']:,} failed"] if states["failed"] else []
     pages = [

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, cast
 
 from protocols.framework import vectors
-from protocols.framework.client import Client, form_of
+from protocols.framework.client import Client, client_class_for_mode
 from protocols.framework.compute import Compute
 from protocols.framework.context import NO_LINKS, ClientContext, Links, NewcomersStart, Noise
 from protocols.framework.server import Server
@@ -252,7 +252,7 @@ class _Assembly:
 
     def _make_client(self, life: ClientLife) -> Client:
         settings = life.own(self.simulation.settings)
-        kind = form_of(self.parts.method, settings)
+        kind = client_class_for_mode(self.parts.method, settings)
         return cast(Client, self.parts.make(kind, life.name, life.context, life.compute, settings))
 
     def _compute(self, index: int, client: ClientParts) -> DeviceCompute:

@@ -18,7 +18,7 @@ from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.operations import Train, Weighted
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.objectives import loss_of_each
 from sim.learning.schedules import Schedule
@@ -270,7 +270,7 @@ class DeviceCompute(Compute):
         of_samples, weighted = self._weights(weights, on, sampler)
         operation = self._operation(Gradient, on, sampler, weighted)
 
-        def submit(job: SampleJob) -> Vector:
+        def submit(job: GradientOrLossJob) -> Vector:
             return self.engine.gradient(operation, cast(Vector, at), job, of_samples)
 
         gradient = await self._measure("gradient", on, sampler.batch_size, submit)
@@ -289,7 +289,7 @@ class DeviceCompute(Compute):
             loss_of_each(self.settings.objective)
         operation = self._operation(Losses if reduction == "none" else Loss, on, sampler, weighted)
 
-        def submit(job: SampleJob) -> Vector:
+        def submit(job: GradientOrLossJob) -> Vector:
             if isinstance(operation, Losses):
                 return self.engine.losses(operation, cast(Vector, of), job, of_samples)
             assert isinstance(operation, Loss)
@@ -299,7 +299,7 @@ class DeviceCompute(Compute):
         return sampler.batch_size * found if reduction == "sum" else found
 
     async def _measure(
-        self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[SampleJob], Vector]
+        self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[GradientOrLossJob], Vector]
     ) -> Vector:
         """Wait for the time of the next job of this purpose, and return its result."""
         begun = self._draws.next_job(purpose, on)

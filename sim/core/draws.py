@@ -14,7 +14,7 @@ from sim.core.learning_settings import LearningSettings
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.graph.batches import samples_of_batch
 from sim.learning.engine.graph.operations import Weighted
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob
 from sim.learning.engine.handles import known
 
 Purpose = Literal["train", "gradient", "loss", "batch"]
@@ -82,14 +82,16 @@ class Draws:
         setattr(self, purpose, first + batches)
         return first
 
-    def next_job(self, purpose: Purpose, on: Samples) -> SampleJob:
+    def next_job(self, purpose: Purpose, on: Samples) -> GradientOrLossJob:
         """Return the next job of this purpose.
 
         With `on="batch"`, it has the number of the next undrawn batch.
         """
         if isinstance(on, Batch):
-            return SampleJob(self.client, self.key("batch"), on.number)
-        return SampleJob(self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0)
+            return GradientOrLossJob(self.client, self.key("batch"), on.number)
+        return GradientOrLossJob(
+            self.client, self.key(purpose), getattr(self, purpose) if on == "batch" else 0
+        )
 
     def fresh_batch(self) -> Batch:
         """Draw a new batch."""

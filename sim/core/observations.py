@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
 
-from actors.source_location import line_of
+from actors.source_location import failing_line
 from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
@@ -51,7 +51,7 @@ def call_actor(client: ClientLife, hook: str, check: Callable[[Any], T], supervi
         return check(getattr(actor, hook)())
     except FAILURES as error:
         client.failed_hooks |= {hook}
-        place = line_of(type(actor), error, hook)
+        place = failing_line(type(actor), error, hook)
         supervisor.record(actor, hook, error, "go on", place)
         return None
 

@@ -15,14 +15,14 @@ from sim.core.convergence import Plateau
 from sim.core.divergence import Divergence
 from sim.core.lives import ClientLife, with_same_model
 from sim.core.observations import coalition_of, collaboration_weights, defines, exact_shares, observed
-from sim.core.personalized_models import Ensemble, evaluated_models, metric_of, models_and_weights
+from sim.core.personalized_models import Ensemble, evaluated_models, models_and_weights
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.vector_pool import HeldRows
 from sim.learning.evaluation import look_at, measure_models
-from sim.results.measures import ALONE, MEASURES, OWN_METRICS, measure_called
+from sim.results.measures import ALONE, MEASURES, OWN_METRICS, measure_called, model_metric_name
 from sim.results.metrics import ALL, Metrics
 from sim.results.trace import Trace
 from sim.world.network import SimulatedNetwork
@@ -283,7 +283,7 @@ class Observer:
             measured = self._measured(owners, *models_and_weights(self._engine, ensembles))
             for name, values in measured.items():
                 self.metrics.add_all(
-                    now, [client.name for client in owners], metric_of(name, model), values.tolist()
+                    now, [client.name for client in owners], model_metric_name(name, model), values.tolist()
                 )
 
     def _measured(

@@ -18,11 +18,6 @@ Ensemble = tuple[tuple[float, Vector], ...]
 _ONLY = "model"
 
 
-def metric_of(metric: str, model: str) -> str:
-    """Return the name of a metric of one model, for clients that have several."""
-    return f"{metric}_of_{model}"
-
-
 def evaluated_models(
     clients: Sequence[ClientLife], supervisor: Supervisor, *, predict: bool
 ) -> list[Mapping[str, Ensemble]] | None:

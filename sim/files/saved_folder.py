@@ -95,7 +95,7 @@ def read_split(folder: InputFile) -> Split:
     tables: list[pa.Table] = []
     for each in files:
         file = InputFile(folder.key, folder.path / each.filename)
-        table = file.parsed(partial(_arrow, file), "an Arrow file as save_to_disk writes it")
+        table = file.parsed(partial(_read_arrow, file), "an Arrow file as save_to_disk writes it")
         require_bearable(file, table.num_rows, table.num_columns)
         if tables and table.schema != tables[0].schema:
             raise file.refusal(
@@ -115,7 +115,7 @@ def read_split(folder: InputFile) -> Split:
     return Split(folder, table, meanings)
 
 
-def _arrow(file: InputFile, content: bytes) -> pa.Table:
+def _read_arrow(file: InputFile, content: bytes) -> pa.Table:
     import pyarrow as pa
 
     if unpacked_bytes(content) > input_file.LIMIT_BYTES:

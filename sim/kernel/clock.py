@@ -27,7 +27,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, cast
 
-from sim.kernel.deadlock import Deadlock, place
+from sim.kernel.deadlock import Deadlock, waiting_place
 from sim.kernel.event import Event
 from sim.kernel.livelock import ITERATIONS_MAX, LivelockGuard
 from sim.kernel.random import shuffled_number, shuffled_numbers
@@ -426,5 +426,8 @@ class VirtualLoop(TimerLoop):
         describe = self._must_finish
         return Deadlock(
             self.now_s,
-            [(task.get_name(), describe[task]() if task in describe else place(task)) for task in tasks],
+            [
+                (task.get_name(), describe[task]() if task in describe else waiting_place(task))
+                for task in tasks
+            ],
         )

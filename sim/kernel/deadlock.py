@@ -27,7 +27,7 @@ class Deadlock(RuntimeError):
         super().__init__("\n".join(lines))
 
 
-def place(task: asyncio.Task[Any]) -> str:
+def waiting_place(task: asyncio.Task[Any]) -> str:
     """Return the innermost line outside asyncio where a task waits, as "Client.step at client.py:42"."""
     found = ""
     inner: Any = task.get_coro()

@@ -13,7 +13,7 @@ from sim.learning.engine.graph.sampler import clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import HeldRows, checksums
 from sim.learning.engine.workers import Workers
-from sim.learning.metrics import METRICS, Metric, metrics_of
+from sim.learning.metrics import METRICS, Metric, selected_metrics
 
 # Limits of one call. On a CPU its data stay in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
@@ -48,7 +48,7 @@ def measure_models(
     if shares is not None and shares.shape[1] == 1:
         assert isinstance(rows, Tensor)
         rows, shares = rows[:, 0], None
-    metrics = metrics_of(task, names, kernel.objective)
+    metrics = selected_metrics(task, names, kernel.objective)
     of_models = [metric for metric in metrics if metric.on == "models"]
     if shares is not None and of_models:
         raise ValueError(f"an ensemble averages class probabilities; the task {task} has no classes")
@@ -103,7 +103,7 @@ def _measured(
     at_once: int,
 ) -> dict[str, np.ndarray]:
     """Return the named metrics of clients with equal numbers of samples, `at_once` samples at a time."""
-    metrics = metrics_of(task, names, kernel.objective)
+    metrics = selected_metrics(task, names, kernel.objective)
     return _of_metrics(metrics, task, kernel, rows, shares, subset, clients, at_once)
 
 

@@ -157,7 +157,7 @@ _DEFAULTS = {
 }
 
 
-def metrics_of(
+def selected_metrics(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
 ) -> tuple[Metric, ...]:
     """Return the named metrics; by default those of the task, and a method's objective, if it differs.
@@ -173,7 +173,7 @@ def metrics_of(
     return tuple([known[name] for name in names])
 
 
-def unfit(
+def metric_misfit_reasons(
     task: str, names: Sequence[str], targets: np.ndarray, objective: Objective | None, *, validates: bool
 ) -> Iterator[str]:
     """Yield the reasons why these metrics do not fit the data or the method's objective.
@@ -181,7 +181,7 @@ def unfit(
     validates: True if any client holds samples back for validation.
     """
     is_tags = targets.dtype.kind != "f" or bool(np.isin(targets, (0, 1)).all())
-    for metric in metrics_of(task, names) if names else ():
+    for metric in selected_metrics(task, names) if names else ():
         if metric.of_tags and not is_tags:
             yield f'"{metric.name}" needs classes, or regression targets that are all 0 or 1'
         if metric.on == "objective" and _views(objective) > 1:

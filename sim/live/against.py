@@ -62,7 +62,7 @@ class Found:
         both = sent.join(ended, on="message")
         return (both["end"] - both["start"]).to_numpy()
 
-    def message_s(self, process_of: Mapping[str, str]) -> dict[str, float]:
+    def message_s(self, process_by_actor: Mapping[str, str]) -> dict[str, float]:
         """Return the mean seconds from sending to delivery, by pair of actors of different processes."""
         sent = self.events.filter(pl.col("event") == "sent").select("message", "actor", "peer", start="time")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")
@@ -74,11 +74,11 @@ class Found:
         return {
             f"{actor} to {peer}": seconds
             for actor, peer, seconds in took.sort("actor", "peer").iter_rows()
-            if not process_of or process_of.get(actor) != process_of.get(peer)
+            if not process_by_actor or process_by_actor.get(actor) != process_by_actor.get(peer)
         }
 
     @property
-    def bytes_of(self) -> dict[str, float]:
+    def bytes_by_actor(self) -> dict[str, float]:
         """Bytes that each actor sent."""
         sent = self.events.filter(pl.col("event") == "sent")
         return dict(sent.group_by("actor").agg(pl.col("bytes").sum()).sort("actor").iter_rows())
@@ -116,12 +116,13 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
 
 
 def against(
-    live: Found, scenario: Scenario, data_dir: Path | None, process_of: Mapping[str, str] | None = None
+    live: Found, scenario: Scenario, data_dir: Path | None, process_by_actor: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
     The latter have devices that are up to 1% slower or faster, an indistinguishable difference. docs/live.md
-    explains each key. process_of: the process of each actor; message times are compared between processes.
+    explains each key. process_by_actor: the process of each actor; message times are compared between
+    processes.
     """
     predicted = simulated(scenario, data_dir)
     others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
@@ -136,8 +137,8 @@ def against(
         "bytes_by_type": _beside(predicted.by_type, live.by_type),
         "ratios": {
             "iterations": ratio(predicted.iterations, live.iterations),
-            "message times": ratio(*[each.message_s(process_of or {}) for each in (predicted, live)]),
-            "bytes": ratio(predicted.bytes_of, live.bytes_of),
+            "message times": ratio(*[each.message_s(process_by_actor or {}) for each in (predicted, live)]),
+            "bytes": ratio(predicted.bytes_by_actor, live.bytes_by_actor),
         },
         "wrong_sizes": live.wrong_sizes,
         "measure": live.measure,

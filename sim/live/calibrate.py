@@ -26,7 +26,7 @@ from sim.live.wire import Events, Stamp, Wire
 from sim.run.options import RunOptions
 from sim.run.save.saving import create_directory
 from sim.run.setup.builder import built
-from sim.scenario.reading import contents_of
+from sim.scenario.reading import toml_tables
 from sim.scenario.resolved import resolved
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -89,7 +89,7 @@ def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None =
 def _shortened(scenario: Scenario, folder: Path) -> Scenario:
     """Return a scenario with the same clients for some seconds, without churn and changes."""
     file = create_directory(scenario, folder, "cpu").path / "scenario.toml"
-    contents = contents_of(file)
+    contents = toml_tables(file)
     contents["run"] |= {"duration": f"{_MEASURED_S:g} s", "evaluate_every": f"{_MEASURED_S:g} s"}
     for key in ("churn", "churn_process", "change", "sweep"):
         contents.pop(key, None)

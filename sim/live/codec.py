@@ -16,7 +16,7 @@ from sim.learning.engine.handles import known
 _NEW_WIDTHS_MAX = 64  # of vectors from other processes: rows of a width stay allocated
 
 
-def codec_of(kinds: Iterable[type], engine: Engine) -> Codec:
+def codec_for_actors(kinds: Iterable[type], engine: Engine) -> Codec:
     """Return the codec of messages of actors of these classes; it decodes vectors as handles of the engine.
 
     It rejects vectors that are not finite, and vectors of more widths than any method uses.

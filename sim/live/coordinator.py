@@ -19,7 +19,7 @@ from sim.live.logs import FileLog, log_path
 from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
 from sim.live.reporting import read_state
-from sim.live.tokens import tls_of
+from sim.live.tokens import tls_settings
 from sim.live.wire import Events, Stamp, Wire
 from sim.live.worker import CONNECT_S, LIMITS, STOP_S, ProcessOrder
 
@@ -103,7 +103,7 @@ class LiveRun(Events):
             if not self._assignment.addresses:
                 self._listen(stack)
             order, own = self._assignment, self._listeners.get(COORDINATOR)
-            tls = None if order.certificates is None else tls_of(order.certificates, COORDINATOR)
+            tls = None if order.certificates is None else tls_settings(order.certificates, COORDINATOR)
             where = order.addresses[COORDINATOR]
             try:
                 self._wire = Wire(
@@ -280,7 +280,7 @@ class LiveRun(Events):
                 self._wire.tell(name, Leave())
 
 
-def take_part(assignment: ProcessOrder, here: Sequence[str]) -> None:
+def run_processes_for_coordinator(assignment: ProcessOrder, here: Sequence[str]) -> None:
     """Run the processes of one machine for a coordinator on another machine. Raises ProcessFailed."""
     order = replace(assignment, tells_by_wire=True)
     processes = {name: start(replace(order, process=name)) for name in here}

@@ -14,7 +14,7 @@ from actors.settings.base import Settings
 from actors.tcp.outgoing import Address
 from sim.errors import UserError
 from sim.live.placement import COORDINATOR, Placement
-from sim.scenario.reading import contents_of
+from sim.scenario.reading import toml_tables
 
 _NAME = re.compile(r"(?=.{1,253}$)[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?")
 
@@ -56,7 +56,7 @@ class _Hosts(Settings):
 def read_hosts(path: Path) -> tuple[Host, ...]:
     """Read the `[[host]]` tables of a file; the first machine runs the coordinator. Raises UserError."""
     try:
-        hosts = _Hosts.model_validate(contents_of(path)).host
+        hosts = _Hosts.model_validate(toml_tables(path)).host
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -68,7 +68,7 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
     return hosts
 
 
-def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
+def hosts_by_process(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
     """Return the machine of each process and the coordinator; crashing clients are on the first."""
     slots = [host for host in hosts for _ in range(host.processes)]
     found = {COORDINATOR: hosts[0]}
@@ -80,7 +80,7 @@ def host_of(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
 def addresses_on(hosts: Sequence[Host], plan: Placement) -> dict[str, Address]:
     next_port = {host.name: host.port for host in hosts}
     found = {}
-    for process, host in host_of(hosts, plan).items():
+    for process, host in hosts_by_process(hosts, plan).items():
         found[process] = Address(host.address, next_port[host.name])
         next_port[host.name] += 1
     return found

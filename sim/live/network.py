@@ -17,7 +17,7 @@ from actors.tcp.limits import MAILBOX_BYTES
 from actors.tcp.meaning import Meaningless, require_meaning
 from sim.live.control import Presence, TransferCut, TransferStarted
 from sim.live.wire import Stamp, Wire
-from sim.world.connection import Connection, Message, kind_of
+from sim.world.connection import Connection, Message, message_type_name
 from sim.world.fair_sharing import Transfer
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
@@ -40,7 +40,7 @@ class LiveNetwork(SimulatedNetwork):
     process tracks the transfers of all processes, so that all share links fairly: it receives their starts,
     and computes their ends.
 
-    process_of: the process of every actor of the run. codec: that of the actors' messages.
+    process_by_actor: the process of every actor of the run. codec: that of the actors' messages.
     """
 
     mailbox_bytes = MAILBOX_BYTES
@@ -51,7 +51,7 @@ class LiveNetwork(SimulatedNetwork):
         self._wire: Wire | None = None
         self._codec = Codec()
         self._process = ""
-        self._process_of: Mapping[str, str] = {}
+        self._process_by_actor: Mapping[str, str] = {}
         self._under_way: dict[int, Message] = {}  # to other processes, by number
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._others_transfers: dict[tuple[str, int], Transfer] = {}
@@ -61,13 +61,18 @@ class LiveNetwork(SimulatedNetwork):
         """Numbers of rejected frames of other processes, by reason."""
 
     def join(
-        self, wire: Wire, process: str, process_of: Mapping[str, str], codec: Codec, lives: int = 0
+        self, wire: Wire, process: str, process_by_actor: Mapping[str, str], codec: Codec, lives: int = 0
     ) -> None:
         """Connect the network to the actors of other processes by a wire.
 
         lives: the number of earlier processes with this name, whose messages have other numbers.
         """
-        self._wire, self._process, self._process_of, self._codec = wire, process, process_of, codec
+        self._wire, self._process, self._process_by_actor, self._codec = (
+            wire,
+            process,
+            process_by_actor,
+            codec,
+        )
         self.numbers = itertools.count(lives * NUMBERS_OF_A_LIFE + 1)
 
     # -- Presence of actors
@@ -84,7 +89,7 @@ class LiveNetwork(SimulatedNetwork):
 
     def noticed(self, process: str, presence: Presence) -> None:
         """Record that actors of another process are up, or down."""
-        names = [name for name in presence.names if self._process_of.get(name) == process]
+        names = [name for name in presence.names if self._process_by_actor.get(name) == process]
         for name in names:
             if presence.up:
                 self._deliver[name] = _elsewhere
@@ -95,12 +100,12 @@ class LiveNetwork(SimulatedNetwork):
     def expect_up(self, names: Iterable[str]) -> None:
         """Record that these actors are up at the start, before their processes report it."""
         for name in names:
-            if self._process_of[name] != self._process:
-                self.noticed(self._process_of[name], Presence((name,), True))
+            if self._process_by_actor[name] != self._process:
+                self.noticed(self._process_by_actor[name], Presence((name,), True))
 
     def present(self) -> tuple[str, ...]:
         """Return the actors of this process that are up."""
-        return tuple([name for name in self._deliver if self._process_of.get(name) == self._process])
+        return tuple([name for name in self._deliver if self._process_by_actor.get(name) == self._process])
 
     def _tell_all(self, content: object) -> None:
         if self._wire is not None:
@@ -110,7 +115,7 @@ class LiveNetwork(SimulatedNetwork):
 
     def _carry(self, arrival_s: float, message: Message) -> None:
         receiver = message.envelope.receiver
-        if self._process_of.get(receiver, self._process) == self._process:
+        if self._process_by_actor.get(receiver, self._process) == self._process:
             self._loop.schedule(arrival_s, message)
         elif receiver in self._deliver:
             self._ship(arrival_s, message)
@@ -132,7 +137,7 @@ class LiveNetwork(SimulatedNetwork):
             return
         self._under_way[message.number] = message
         stamp = Stamp(message.number, min(self._loop.now_s, arrival_s), arrival_s)
-        self._wire.message(self._process_of[message.envelope.receiver], stamp, content)
+        self._wire.message(self._process_by_actor[message.envelope.receiver], stamp, content)
 
     def read(self, numbers: Iterable[int]) -> None:
         """Record that these messages of this process reached the other process, which reports their ends."""
@@ -154,9 +159,9 @@ class LiveNetwork(SimulatedNetwork):
         """Check a message from another process, and schedule its arrival at its time, or now."""
         try:
             envelope = require_meaning(self._codec.decode(content))
-            if self._process_of.get(envelope.sender) != process:
+            if self._process_by_actor.get(envelope.sender) != process:
                 raise Meaningless("the sender belongs to another process")
-            if self._process_of.get(envelope.receiver) != self._process:
+            if self._process_by_actor.get(envelope.receiver) != self._process:
                 raise Meaningless("the receiver belongs to another process")
             if not (math.isfinite(stamp.due_s) and stamp.due_s >= stamp.sent_s):
                 raise Meaningless("the time of arrival must be finite, and not before the time of sending")
@@ -169,14 +174,14 @@ class LiveNetwork(SimulatedNetwork):
         if connection is None:
             model = self._model.model_of(pair)
             connection = self._incoming[pair] = Connection(pair, model, self._seed, self._arrive)
-        kind = kind_of(envelope)
+        kind = message_type_name(envelope)
         message = Message(connection, envelope, kind, len(content), -1, stamp.number)
         self._loop.schedule(stamp.due_s, message)
 
     @override
     def _arrive(self, message: Message) -> None:
         if message.pair_index < 0:
-            self.taken_bytes[self._process_of[message.envelope.sender]] += message.size_bytes
+            self.taken_bytes[self._process_by_actor[message.envelope.sender]] += message.size_bytes
         super()._arrive(message)
 
     # -- Transfers, which every process tracks
@@ -199,7 +204,10 @@ class LiveNetwork(SimulatedNetwork):
 
     def transfer_started(self, process: str, started: TransferStarted) -> None:
         """Track a transfer that another process has started."""
-        if self._process_of.get(started.sender) == process and started.receiver in self._process_of:
+        if (
+            self._process_by_actor.get(started.sender) == process
+            and started.receiver in self._process_by_actor
+        ):
             self._loop.call_at(started.at_s, self._track, process, started)
 
     def _track(self, process: str, started: TransferStarted) -> None:
@@ -220,6 +228,6 @@ class LiveNetwork(SimulatedNetwork):
 
     def gone(self, process: str) -> None:
         """Record that a process is gone with all its actors."""
-        self.noticed(process, Presence(tuple(self._process_of), False))
+        self.noticed(process, Presence(tuple(self._process_by_actor), False))
         for key in [key for key in self._others_transfers if key[0] == process]:
             self.cancel_transfer(process, TransferCut(key[1]))

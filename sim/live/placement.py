@@ -34,7 +34,7 @@ class Placement:
         return [process for process in self.actors if process not in self.starts]
 
     @property
-    def process_of(self) -> dict[str, str]:
+    def process_by_actor(self) -> dict[str, str]:
         return {name: process for process, names in self.actors.items() for name in names}
 
 

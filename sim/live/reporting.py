@@ -60,7 +60,7 @@ class Reporter:
         for life in simulation.lives:
             if life.name in self._names:
                 self._tell_life(life)
-        self._tell_if_new("facts", facts_of(simulation) | {"live": dict(figures)})
+        self._tell_if_new("facts", process_facts(simulation) | {"live": dict(figures)})
         self._sink.flush()
 
     def _grow(self, key: str, new: Sequence[Any]) -> None:
@@ -106,7 +106,7 @@ class Reporter:
             self._latest[key] = facts
 
 
-def facts_of(simulation: Simulation) -> dict[str, Any]:
+def process_facts(simulation: Simulation) -> dict[str, Any]:
     """Return the facts of a process for the summary, without events, lists, and facts of its actors."""
     observer, engine = simulation.observer, simulation.engine
     first = observer.divergence.first

@@ -16,8 +16,8 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.live.against import Found, against, caveat, verdicts
-from sim.live.coordinator import LiveRun, take_part
-from sim.live.hosts import Host, addresses_on, host_of
+from sim.live.coordinator import LiveRun, run_processes_for_coordinator
+from sim.live.hosts import Host, addresses_on, hosts_by_process
 from sim.live.logs import has_begun, remove_logs, wait_for_writers
 from sim.live.parts import Merged, Outcome, merge
 from sim.live.placement import Placement, place_actors, require_live
@@ -63,7 +63,7 @@ class Machines:
         return sum(host.processes for host in self.hosts)
 
     def local_processes(self, who: Placement) -> list[str]:
-        return [name for name, host in host_of(self.hosts, who).items() if host.name == self.own]
+        return [name for name, host in hosts_by_process(self.hosts, who).items() if host.name == self.own]
 
     def completed(self, assignment: ProcessOrder) -> ProcessOrder:
         """Return the assignment with the addresses and the secret of these machines. Raises UserError."""
@@ -205,8 +205,10 @@ def _summary(
     summary |= {"live": figures(outcome, merged), "warnings": warnings}
     summary["finished"] = not (outcome.lost or outcome.interrupted)
     if held_against and summary["finished"]:
-        process_of = {name: process for process, names in outcome.processes.items() for name in names}
-        summary["against"] = against(Found.of(simulation, merged.events), scenario, data_dir, process_of)
+        process_by_actor = {name: process for process, names in outcome.processes.items() for name in names}
+        summary["against"] = against(
+            Found.of(simulation, merged.events), scenario, data_dir, process_by_actor
+        )
         summary["verdicts"] = verdicts(summary)
         summary["caveat"] = caveat(summary["live"])
     if outcome.lost:
@@ -230,7 +232,9 @@ def join_live(
         directory = create_directory(scenario, Path(folder), "cpu")
         file = directory.path / "scenario.toml"
         assignment = machines.completed(_assignment(scenario, who, file, data_dir, code, raw))
-        take_part(assignment, [name for name in machines.local_processes(who) if name in who.first])
+        run_processes_for_coordinator(
+            assignment, [name for name in machines.local_processes(who) if name in who.first]
+        )
 
 
 @contextmanager

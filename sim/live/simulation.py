@@ -100,7 +100,7 @@ class LiveSimulation(Simulation):
             clients[0].compute.rehearse(engine)
 
 
-class BareSimulation(LiveSimulation):
+class RawLiveSimulation(LiveSimulation):
     """Live simulation without simulated network properties."""
 
     def begin(self) -> None:
@@ -167,5 +167,5 @@ def live_classes(elapsed: Callable[[], float], *, raw: bool) -> Classes:
         return LiveNetwork(loop, seed, _NOTHING_ADDED)
 
     if raw:
-        return Classes(simulation=BareSimulation, loop=loop, network=bare_network, compute=RawCompute)
+        return Classes(simulation=RawLiveSimulation, loop=loop, network=bare_network, compute=RawCompute)
     return Classes(simulation=LiveSimulation, loop=loop, network=LiveNetwork)

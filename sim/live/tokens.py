@@ -25,7 +25,7 @@ def read_token(folder: Path) -> bytes:
     return secret
 
 
-def tls_of(folder: Path, process: str) -> Tls:
+def tls_settings(folder: Path, process: str) -> Tls:
     """Return the TLS settings of a process, from a folder of certificates. Raises UserError."""
     files = [folder / name for name in ("ca.pem", f"{process}.pem", f"{process}.key")]
     try:

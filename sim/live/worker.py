@@ -22,11 +22,11 @@ import torch
 from actors.scan import Buffer
 from actors.tcp.limits import Limits
 from actors.tcp.outgoing import Address
-from protocols.framework.client import form_of
+from protocols.framework.client import client_class_for_mode
 from sim.errors import UserError
 from sim.learning.engine import Vector
 from sim.learning.engine.autotune import usable_cores
-from sim.live.codec import codec_of
+from sim.live.codec import codec_for_actors
 from sim.live.control import (
     Ended,
     Leave,
@@ -46,7 +46,7 @@ from sim.live.loop import LiveLoop
 from sim.live.placement import COORDINATOR, Placement
 from sim.live.reporting import Reporter, repeatedly, save_state
 from sim.live.simulation import LiveSimulation, live_classes
-from sim.live.tokens import tls_of
+from sim.live.tokens import tls_settings
 from sim.live.wire import Events, Stamp, Wire
 from sim.run.code_warnings import warnings_about_code
 from sim.run.process import shared_cores
@@ -229,7 +229,7 @@ class _Worker(Events):
     def run(self) -> None:
         """Take part in the run, from its start to its end."""
         own = self.assignment
-        tls = None if own.certificates is None else tls_of(own.certificates, own.process)
+        tls = None if own.certificates is None else tls_settings(own.certificates, own.process)
         self.wire = Wire(
             own.process, own.addresses, own.secret, self, tls=tls, listener=self.listener, limits=LIMITS
         )
@@ -296,10 +296,10 @@ class _Worker(Events):
     def _settle_in(self, simulation: LiveSimulation, scenario: Scenario) -> None:
         """Connect the simulation to the wire, and pass on earlier calls."""
         own = self.assignment
-        kinds: list[type] = [form_of(scenario.protocol.method, simulation.settings)]
+        kinds: list[type] = [client_class_for_mode(scenario.protocol.method, simulation.settings)]
         kinds += [type(server.fresh()) for server in simulation.servers]
-        codec = codec_of(kinds, simulation.engine)
-        simulation.network.join(self.wire, own.process, own.placement.process_of, codec, own.lives)
+        codec = codec_for_actors(kinds, simulation.engine)
+        simulation.network.join(self.wire, own.process, own.placement.process_by_actor, codec, own.lives)
         with self.lock:
             self.simulation = simulation
             for action in self.early:

@@ -16,7 +16,7 @@ from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
 from sim.files.named_files import find_file
 from sim.plugins.process_settings import settings_kept
-from sim.plugins.source_files import SourceFiles, beside, of_package, syntax_of
+from sim.plugins.source_files import SourceFiles, beside, of_package, parse_source
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def load_plugin(
 
 def _lines_of_class(path: Path, name: str) -> list[int]:
     """Return the lines with classes of this name that do not extend a previous class of the name."""
-    classes = [node for node in syntax_of(str(path)).body if isinstance(node, ast.ClassDef)]
+    classes = [node for node in parse_source(str(path)).body if isinstance(node, ast.ClassDef)]
     independent = [node for node in classes if name not in [ast.unparse(base) for base in node.bases]]
     return [node.lineno for node in independent if node.name == name]
 

@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 
 from actors.message import describe
 from actors.settings.base import Settings
-from actors.source_location import frames_of_error, of_definition, written
+from actors.source_location import definition_location, location_text, traceback_frames
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
 from sim.plugins.process_settings import settings_kept
@@ -21,7 +21,7 @@ USERS_CODE = r"^.+:[A-Za-z_]\w*$"
 
 
 class PluginSection(Settings):
-    """A section of user code; `section_of` creates a subclass for each class or function."""
+    """A section of user code; `section_with_plugin_keys` creates a subclass for each class or function."""
 
     provided: ClassVar[tuple[str, ...]]
     """Arguments that coterie passes if the code has them; all others are keys of the table."""
@@ -44,15 +44,15 @@ class PluginSection(Settings):
         """Return an error with the scenario's key, the innermost line of the user's file, and the problem."""
         make = type(self).make
         file = inspect.getsourcefile(make) or ""
-        lines = [frame for frame in frames_of_error(error) if frame[0] == file] if error is not None else []
-        where = written(*lines[-1]) if lines else of_definition(make)
+        lines = [frame for frame in traceback_frames(error) if frame[0] == file] if error is not None else []
+        where = location_text(*lines[-1]) if lines else definition_location(make)
         return UserError(f"{self.key_and_value}: {where}: {make.__name__} {problem}")
 
 
 Section = TypeVar("Section", bound=PluginSection)
 
 
-def section_of(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
+def section_with_plugin_keys(base: type[Section], key: str, plugin: Plugin) -> type[Section]:
     """Return the subclass of `base` for a table with a `key` that names a plugin.
 
     Raises UserError for other objects than classes and functions, and for arguments that cannot be keys.
@@ -71,7 +71,7 @@ def _section(base: type[Section], key: str, stated: str, name: str, found: Any) 
         if argument.name in base.provided:
             takes.append(argument.name)
         elif argument.kind is not inspect.Parameter.VAR_KEYWORD:
-            fields[argument.name] = _field(base, stated, found, argument)
+            fields[argument.name] = _key_type_and_default(base, stated, found, argument)
     try:
         made: type[Section] = create_model(  # type: ignore[call-overload]
             found.__name__, __base__=base, **{key: (Literal[name], ...)}, **fields
@@ -93,7 +93,7 @@ def _arguments(stated: str, found: Any) -> list[inspect.Parameter]:
     return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters]
 
 
-def _field(
+def _key_type_and_default(
     base: type[PluginSection], stated: str, found: Any, argument: inspect.Parameter
 ) -> tuple[Any, Any]:
     """Type and default of a key."""
@@ -117,7 +117,7 @@ def _field(
 
 
 def _refused(stated: str, found: Any, problem: str) -> UserError:
-    return UserError(f"{stated}: {of_definition(found) or 'the code'}: {problem}")
+    return UserError(f"{stated}: {definition_location(found) or 'the code'}: {problem}")
 
 
 def in_short(error: BaseException) -> str:

@@ -47,7 +47,7 @@ class SourceFiles:
         return found
 
 
-def syntax_of(file: str) -> ast.Module:
+def parse_source(file: str) -> ast.Module:
     """Return the syntax tree of a file or a notebook cell; an empty tree if it is no Python."""
     linecache.checkcache(file)
     try:

@@ -118,6 +118,20 @@ def own_measures(names: Iterable[str]) -> list[Measure]:
     return [measure_called(name) for name in names if name not in OF_COTERIE]
 
 
+def model_metric_name(metric: str, model: str) -> str:
+    """Return the name of a metric of one model, for clients that have several."""
+    return f"{metric}_of_{model}"
+
+
+def without_variant(metric: str) -> str:
+    """Return the name of the quantity of which a metric is a variant, or the metric itself.
+
+    The variants of "accuracy" are "accuracy_alone", "accuracy_of_shared", and values such as
+    "accuracy.worst_decile". The measure of this name states the properties of all of them.
+    """
+    return metric.partition(".")[0].removesuffix(ALONE).partition("_of_")[0]
+
+
 def measure_called(name: str) -> Measure:
     """Return a measure by name; unknown ones, as of a run that is not finished, have no known direction."""
     known = (measure for measure in MEASURES if measure.name == name)

@@ -152,7 +152,7 @@ class Metrics:
 
     def coalition_table(self) -> pa.Table | None:
         """Return all coalitions, with the columns of `COALITIONS_SCHEMA`; None without any."""
-        return table_of(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
+        return arrow_table(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
 
     def weights(self) -> dict[tuple[int, int], float]:
         """Return the latest snapshot of the collaboration graph: (source, target) -> weight."""
@@ -230,10 +230,10 @@ class Metrics:
 
     def graph_table(self) -> pa.Table:
         """Return all snapshots, with the columns of `GRAPH_SCHEMA`."""
-        return table_of(self.graph_rows(), GRAPH_SCHEMA)
+        return arrow_table(self.graph_rows(), GRAPH_SCHEMA)
 
 
-def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def arrow_table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     """Return a table of rows, which may be empty."""
     frame = pl.DataFrame(rows, schema=schema.names, orient="row", strict=False, infer_schema_length=None)
     return frame.to_arrow().cast(schema)

@@ -65,7 +65,7 @@ def _actors(directory: RunDirectory, view: RunView) -> list[str]:
     return [*view.clients, *sorted(set(others) - set(view.clients))]
 
 
-def track_of(process: int, kind: int) -> int:
+def track_id(process: int, kind: int) -> int:
     """Return the identifier of a track of an actor; kind 0 is the actor itself."""
     return process * _TRACKS + kind
 
@@ -85,15 +85,15 @@ def _tracks(process: dict[str, int], view: RunView) -> Iterator[TracePacket]:
     in_transit.track_descriptor.counter.SetInParent()
     yield in_transit
     for order, (name, number) in enumerate(process.items()):
-        actor = described(track_of(number, 0), name)
+        actor = described(track_id(number, 0), name)
         actor.track_descriptor.process.pid = number
         actor.track_descriptor.process.process_name = name
         actor.track_descriptor.sibling_order_rank = order
         yield actor
         for kind, what in ((_DEVICE, "device"), (_MESSAGES, "messages")):
-            yield described(track_of(number, kind), what, track_of(number, 0))
+            yield described(track_id(number, kind), what, track_id(number, 0))
         if view.measure is not None:
-            metric = described(track_of(number, _METRIC), view.measure[0].name, track_of(number, 0))
+            metric = described(track_id(number, _METRIC), view.measure[0].name, track_id(number, 0))
             metric.track_descriptor.counter.SetInParent()
             yield metric
 
@@ -116,7 +116,7 @@ def _devices(directory: RunDirectory, view: RunView, process: dict[str, int]) ->
     """Yield the states of each device; a device that is up and not busy is waiting."""
     frame = directory.scan("intervals").sort("actor", "start").collect()
     for (name,), rows in frame.partition_by("actor", as_dict=True, maintain_order=True).items():
-        track, last_s = track_of(process[name], _DEVICE), 0.0
+        track, last_s = track_id(process[name], _DEVICE), 0.0
         intervals = [*rows.select("start", "end", "state").iter_rows(), (view.end_s, view.end_s, "")]
         for start_s, end_s, state in intervals:
             if start_s > last_s:
@@ -138,7 +138,7 @@ def _metrics(view: RunView, process: dict[str, int]) -> Iterator[TracePacket]:
     panel = view.measure[1]
     for client, name in enumerate(view.clients):
         for time_s, value in zip(*panel.of(client), strict=True):
-            packet = _event(time_s, track_of(process[name], _METRIC), "COUNTER")
+            packet = _event(time_s, track_id(process[name], _METRIC), "COUNTER")
             packet.track_event.double_counter_value = value
             yield packet
 
@@ -165,7 +165,7 @@ def _message(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
     """Return a mark at the sender or receiver, with an end of the flow between them."""
     arrives, number = row["event"] == "delivered", row["message"]
     is_end = row["event"] in ("sent", "delivered")
-    track = track_of(process[row["peer"] if arrives else row["actor"]], _MESSAGES)
+    track = track_id(process[row["peer"] if arrives else row["actor"]], _MESSAGES)
     name = row["type"] if is_end else f"{row['event']}: {row['type']}"
     packet = _event(row["time"], track, "INSTANT", name, row["event"])
     for key, value in (("from", row["actor"]), ("to", row["peer"]), ("why", row["detail"])):
@@ -179,7 +179,7 @@ def _message(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
 
 
 def _move(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
-    packet = _event(row["time"], track_of(process[row["actor"]], _DEVICE), "INSTANT", row["event"], "life")
+    packet = _event(row["time"], track_id(process[row["actor"]], _DEVICE), "INSTANT", row["event"], "life")
     if row["detail"]:
         packet.track_event.debug_annotations.add(name="detail", string_value=row["detail"])
     return packet

@@ -65,7 +65,7 @@ class Panel(NamedTuple):
         return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
 
 
-def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
+def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
     """Return a metric of all clients from the long table of a run; None if the metric was not recorded."""
     rows = metrics.filter(
         (pl.col("name") == name) & pl.col("actor").is_in(list(clients)) & pl.col("value").is_finite()

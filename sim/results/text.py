@@ -97,7 +97,7 @@ def scale_of_size(largest: float) -> tuple[float, str]:
     return 1.0, "B"
 
 
-def inert(value: Any) -> Any:
+def without_formula(value: Any) -> Any:
     """Return a table's value for spreadsheets, with a quote before text that would be a formula."""
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value

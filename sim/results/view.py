@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure
+from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure, without_variant
 from sim.results.metrics import ALL, EDGE_THRESHOLD, Series
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, panel_of
+from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, metric_panel
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
@@ -130,12 +130,12 @@ class RunView:
         """Measure of the clients in the parent of a fork after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
-        return panel_of(self._table("parent"), self.measure[0].name, self.clients)
+        return metric_panel(self._table("parent"), self.measure[0].name, self.clients)
 
     def panel(self, name: str) -> Panel | None:
         """Return a metric of all clients; None if not recorded."""
         if name not in self._panels:
-            self._panels[name] = panel_of(self._table("metrics"), name, self.clients)
+            self._panels[name] = metric_panel(self._table("metrics"), name, self.clients)
         return self._panels[name]
 
     @cached_property
@@ -144,15 +144,14 @@ class RunView:
         rows = self._table("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
         names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
         own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
-        of_models = [name.removesuffix(ALONE).partition("_of_")[0] for name in names]
-        return [name for name, of in zip(names, of_models, strict=True) if of not in own]
+        return [name for name in names if without_variant(name) not in own]
 
     def observations(self, name: str) -> list[tuple[str, Panel]]:
         """Return an observed quantity's values, as ("clients", panel) and ("servers", panel) if known."""
         rows = self._table("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
         servers = others.select(pl.col("actor").unique().sort()).collect()["actor"].to_list()
-        panels = (("clients", self.panel(name)), ("servers", panel_of(rows, name, servers)))
+        panels = (("clients", self.panel(name)), ("servers", metric_panel(rows, name, servers)))
         return [(kind, panel) for kind, panel in panels if panel is not None]
 
     @cached_property
@@ -282,7 +281,7 @@ class RunView:
         return np.array([any(start <= time_s <= end for start, end in spans) for spans in self.presence])
 
     @cached_property
-    def has_intervals(self) -> bool:
+    def _has_intervals(self) -> bool:
         """True if the run recorded intervals of devices."""
         rows = self._table("intervals").filter(pl.col("actor").is_in(list(self.clients)))
         return not rows.head(1).collect().is_empty()
@@ -330,11 +329,14 @@ class RunView:
 
     def last_arrivals(
         self, clients: Sequence[int], instants: Sequence[NDArray[np.float64]]
-    ) -> list[pl.DataFrame]:
+    ) -> list[pl.DataFrame] | None:
         """Return, for each of `clients`, the last message delivered at each of its `instants`, if any.
 
         Rows are in order, with time, actor (the sender) and type. Only these rows of the trace are in memory.
+        None if the run kept no messages, so that this is not taken for a run without messages.
         """
+        if not self.has_messages:
+            return None
         names = [self.clients[client] for client in clients]
         peers = np.repeat(np.array(names, object), [len(each) for each in instants])
         wanted = pl.DataFrame(
@@ -349,8 +351,15 @@ class RunView:
         parts, nothing = last.partition_by("peer", as_dict=True), last.clear()
         return [parts.get((name,), nothing) for name in names]
 
-    def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
-        """Return, for each of `clients`, its intervals [K, 2] (start_s, end_s) in a state, ascending."""
+    def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]] | None:
+        """Return, for each of `clients`, its intervals [K, 2] (start_s, end_s) in a state, ascending.
+
+        None if the run recorded no intervals of devices, so that this is not taken for idle devices.
+        """
+        if not self._has_intervals:
+            return None
+        if not clients:
+            return []
         names = pl.Series([self.clients[client] for client in clients], dtype=pl.String)
         rows = self._table("intervals").filter(pl.col("actor").is_in(names.to_list()), state=state)
         frame = rows.sort("start").collect()
@@ -362,7 +371,7 @@ class RunView:
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:
         """Device time (s) of each client's training [N]; None if not recorded."""
-        spans = self.intervals("busy", range(len(self.clients)))
+        spans = self.intervals("busy", range(len(self.clients))) or ()
         return np.array([np.diff(each).sum() for each in spans]) if any(map(len, spans)) else None
 
     @cached_property

@@ -29,21 +29,23 @@ class Waits:
     by_clock_s: float = 0.0
 
 
-def waits_of(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
+def find_waits(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
     """Return the waits of each of `clients`; None if messages or device intervals were not kept."""
-    if not view.has_intervals or not view.has_messages:
+    if (busy_of_each := view.intervals("busy", clients)) is None:
         return None
     spans = [
         _idle(busy, np.array([start for start, _ in view.presence[client]]))
-        for client, busy in zip(clients, view.intervals("busy", clients), strict=True)
+        for client, busy in zip(clients, busy_of_each, strict=True)
     ]
     arrivals = view.last_arrivals(clients, [ended for _, ended in spans])
+    if arrivals is None:
+        return None
     return [_attributed(*span, last) for span, last in zip(spans, arrivals, strict=True)]
 
 
 def kept_waiting_s(view: RunView) -> dict[str, float] | None:
     """Return the total time that other clients waited for each client; None if unknown."""
-    waits_of_all = waits_of(view, range(len(view.clients)))
+    waits_of_all = find_waits(view, range(len(view.clients)))
     if waits_of_all is None:
         return None
     total_s: dict[str, float] = defaultdict(float)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actors.settings.units import DURATION
-from actors.source_location import files_of
+from actors.source_location import class_files
 from protocols.shared.server_rounds import RoundSettings
 from sim.core.observations import defines
 from sim.core.simulation import Simulation
@@ -129,6 +129,6 @@ def users_files(scenario: Scenario) -> list[str]:
             own = {str(plugin.sources.root / name) for name in plugin.sources.files}
             classes = plugin.found.__mro__ if isinstance(plugin.found, type) else ()
             code = getattr(plugin.found, "__code__", None)
-            files = {code.co_filename} if code is not None else set().union(*map(files_of, classes))
+            files = {code.co_filename} if code is not None else set().union(*map(class_files, classes))
             found |= dict.fromkeys(sorted(file for file in files if file in own or not os.path.exists(file)))
     return list(found)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
-from sim.learning.engine.snapshot import collect
+from sim.learning.engine.snapshot import collect_garbage
 
 
 class GarbageCollection(RunHook):
@@ -13,5 +13,5 @@ class GarbageCollection(RunHook):
     ends_run: ClassVar[bool] = True
 
     def evaluated(self, simulation: Simulation) -> None:
-        collect(simulation.engine)
+        collect_garbage(simulation.engine)
         simulation.engine.read_log.flush()

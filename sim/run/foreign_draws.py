@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from actors.source_location import written
-from sim.plugins.source_files import full_name, imported_names, syntax_of
+from actors.source_location import location_text
+from sim.plugins.source_files import full_name, imported_names, parse_source
 
 _TORCH = (
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -65,13 +65,13 @@ def states() -> dict[str, object]:
 
 def _calls(file: str) -> list[tuple[str, str]]:
     """Return the lines of a file that draw from a shared generator, or create one without a seed."""
-    tree = syntax_of(file)
+    tree = parse_source(file)
     names = dict(imported_names(tree))
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (of := _drawn_from(node, full_name(node.func, names))):
             found.append((node.lineno, of))
-    return [(written(file, line), of) for line, of in sorted(found)]
+    return [(location_text(file, line), of) for line, of in sorted(found)]
 
 
 def _drawn_from(call: ast.Call, name: str) -> str | None:

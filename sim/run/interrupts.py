@@ -61,10 +61,10 @@ def exit_at_once(number: int, message: str = "interrupted") -> None:
 def own_process() -> None:
     """Let signals end this process immediately; only for the process of a command."""
     _own_processes.add(os.getpid())
-    answer(exit_at_once)
+    install_signal_handler(exit_at_once)
 
 
-def answer(handler: Callable[[int], None]) -> dict[int, Any]:
+def install_signal_handler(handler: Callable[[int], None]) -> dict[int, Any]:
     """Install `handler(number)` for the signals. Returns the earlier handlers, by number.
 
     Ignored signals (for instance with nohup) stay ignored. Has no effect outside of the main thread.
@@ -96,9 +96,9 @@ def _detach_closed_terminal() -> None:
 
 
 @contextmanager
-def answering(handler: Callable[[int], None]) -> Iterator[None]:
+def signals_handled_by(handler: Callable[[int], None]) -> Iterator[None]:
     """Call `handler(number)` for signals inside the context."""
-    before = answer(handler)
+    before = install_signal_handler(handler)
     try:
         yield
     finally:
@@ -131,7 +131,7 @@ class Interrupts:
     @contextmanager
     def answered(self) -> Iterator[None]:
         """Handle signals this way inside the context."""
-        self._before = answer(self._answer)
+        self._before = install_signal_handler(self._answer)
         try:
             yield
         finally:

@@ -13,9 +13,8 @@ from actors.supervisor import Failure, failures_in_short
 from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
 from sim.core.budget import Work
-from sim.core.personalized_models import metric_of
 from sim.core.simulation import Simulation
-from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, own_measures
+from sim.results.measures import VALIDATION_LOSS, Measure, measure_called, model_metric_name, own_measures
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -28,7 +27,14 @@ from sim.results.metrics import (
     share_better,
     time_to_target,
 )
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Population, panel_of, settled_summary
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    LifecycleEvent,
+    Population,
+    metric_panel,
+    settled_summary,
+)
 from sim.run.energy.meter import JOULES
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
@@ -178,7 +184,8 @@ def _models(simulation: Simulation, up: Collection[str]) -> dict[str, dict[str, 
     if not observer.models:
         return None
     latest = {
-        name: observer.metrics.latest(metric_of(observer.measure.name, name)) for name in observer.models
+        name: observer.metrics.latest(model_metric_name(observer.measure.name, name))
+        for name in observer.models
     }
     return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
 
@@ -345,7 +352,7 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
         return None
     names = {client.name: client.index for client in simulation.clients}
     metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
-    panel = panel_of(metrics, judged_by.name, list(names))
+    panel = metric_panel(metrics, judged_by.name, list(names))
     if panel is None:
         return None
     moves = [

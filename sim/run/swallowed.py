@@ -13,8 +13,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from actors.message import PeerUnavailable, RemoteError, describe
-from actors.source_location import written
-from sim.plugins.source_files import syntax_of
+from actors.source_location import location_text
+from sim.plugins.source_files import parse_source
 
 _CALLS_MAX = 5_000  # calls of functions of these files; each resumption of a coroutine counts as a call
 _ALL = ("Exception", "BaseException")
@@ -44,7 +44,7 @@ def silent_handlers(file: str) -> frozenset[int]:
     """Return the lines of a file's `except` clauses that catch all errors and neither report nor use them."""
     return frozenset(
         node.lineno
-        for node in ast.walk(syntax_of(file))
+        for node in ast.walk(parse_source(file))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _reports(node)
     )
 
@@ -91,7 +91,7 @@ class _Counts:
         elif event == "return":
             self._passing = None
         elif self._passing is not None and frame.f_lineno in self._handlers[frame.f_code.co_filename]:
-            self._caught(*self._passing, written(frame.f_code.co_filename, frame.f_lineno))
+            self._caught(*self._passing, location_text(frame.f_code.co_filename, frame.f_lineno))
             self._passing = None
         return self._inside
 
@@ -110,7 +110,7 @@ class _Counts:
         line = ""
         while step is not None:
             file = step.tb_frame.f_code.co_filename
-            line = written(file, step.tb_lineno) if file in self._handlers else line
+            line = location_text(file, step.tb_lineno) if file in self._handlers else line
             step = step.tb_next
         return line
 

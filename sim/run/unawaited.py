@@ -9,7 +9,7 @@ from pathlib import Path
 
 import actors
 import protocols.framework.client
-from actors.source_location import written
+from actors.source_location import location_text
 
 _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
 # Code in which Python only notices the coroutine, at the end of a call; the error is elsewhere.
@@ -51,7 +51,7 @@ def unawaited_coroutines() -> Iterator[list[str]]:
 def _in_words(name: str, file: str, line: int) -> str:
     scope, _, verb = name.rpartition(".")
     call = f"self.{verb}" if scope and not scope.endswith("<locals>") else verb
-    where = "" if file.startswith(_MACHINERY) else f" at {written(file, line)}"
+    where = "" if file.startswith(_MACHINERY) else f" at {location_text(file, line)}"
     return f"{_who()} called {call}(){where} without await, which has no effect: write `await {call}(...)`"
 
 

@@ -11,7 +11,7 @@ from sim.errors import NotVerified
 from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
-from sim.run.interrupts import Interrupted, answering, raise_interrupted
+from sim.run.interrupts import Interrupted, raise_interrupted, signals_handled_by
 from sim.run.process import safe_path
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario
@@ -26,7 +26,7 @@ def verify(
     signal also ends the second run, and raises `Interrupted`. Raises NotVerified if it leaves no results.
     """
     assert result.directory is not None
-    with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
+    with signals_handled_by(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
         command = [sys.executable, "-m", "sim", "run", str(result.directory / "scenario.toml")]
         # The user's files read other files next to them, which the copies in the results lack.
@@ -69,7 +69,7 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
         if process is not None:
             process.kill()
 
-    with answering(end):
+    with signals_handled_by(end):
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

@@ -6,8 +6,8 @@ Time in a run is virtual: wall-clock time is not visible to clients, and differs
 import ast
 from collections.abc import Iterable
 
-from actors.source_location import written
-from sim.plugins.source_files import full_name, imported_names, syntax_of
+from actors.source_location import location_text
+from sim.plugins.source_files import full_name, imported_names, parse_source
 
 _CLOCKS = {f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time")}
 _CLOCKS |= {f"{name}_ns" for name in _CLOCKS}
@@ -18,14 +18,14 @@ def wall_clock(files: Iterable[str]) -> list[str]:
     """Return a line for each clock function that code in these files calls, with its first line."""
     found: dict[str, str] = {}
     for file in files:
-        tree = syntax_of(file)
+        tree = parse_source(file)
         names = dict(imported_names(tree))
         functions = [
             node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
         calls = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)]
         for call in sorted(calls, key=lambda call: call.lineno):
-            found.setdefault(full_name(call.func, names), written(file, call.lineno))
+            found.setdefault(full_name(call.func, names), location_text(file, call.lineno))
     return [warning for name, line in found.items() if (warning := _warning(name, line))]
 
 

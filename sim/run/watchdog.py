@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Self
 
-from actors.source_location import own_line, written
+from actors.source_location import innermost_own_line, location_text
 from sim.core.simulation import Simulation
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import VirtualTask
@@ -77,11 +77,11 @@ class Watchdog(threading.Thread):
         actors = {life.name: life.actor for life in self._simulation.lives if life.actor is not None}
         kinds = dict.fromkeys(type(actor) for each, actor in actors.items() if name in (None, each))
         for kind in kinds:
-            line = own_line(kind, [frame[:2] for frame in frames])
+            line = innermost_own_line(kind, [frame[:2] for frame in frames])
             if line is not None:
                 source = line.rpartition(":")[0]
                 method = next(
-                    name for file, at, name in frames if written(file, at).rpartition(":")[0] == source
+                    name for file, at, name in frames if location_text(file, at).rpartition(":")[0] == source
                 )
                 return (
                     f"{name or 'a client'}: {method} has run for {PATIENCE_S:g} s without an await that lets "

@@ -7,14 +7,14 @@ from typing import Any
 
 from actors.settings.base import SettingError, Settings
 from actors.settings.units import DURATION
-from protocols.framework.client import Client, form_of
+from protocols.framework.client import Client, client_class_for_mode
 from protocols.framework.requirements import ProtocolSettings
 from protocols.shared.server_rounds import RoundClient
 from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
 from sim.learning.models.kinds import model_misfits
 from sim.members import client_numbers
 from sim.results.measures import ALONE, MEASURES, OF_COTERIE, OWN_METRICS
-from sim.scenario.protocol_errors import blaming, requirements_of
+from sim.scenario.protocol_errors import blaming, protocol_requirements
 from sim.scenario.protocol_methods import defined
 from sim.scenario.sections import Sections
 from sim.scenario.sections.measures import OwnMeasure
@@ -55,7 +55,7 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
     """
     yield from _rounds(method, sections)
     yield from _form(method, settings)
-    for need in requirements_of(method, settings):
+    for need in protocol_requirements(method, settings):
         if need.key in settings.unusual:
             continue
         name = sections.protocol.name
@@ -89,7 +89,7 @@ def _is_missing(key: str, data: Any) -> bool:
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
     """Reject an inherited form without rounds, because it ignores the methods that the subclass overrides."""
-    form = form_of(method, settings)
+    form = client_class_for_mode(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (
             f"would run {form.__name__}, without the changes in {method.__name__} ({defined(method)}); set "

@@ -33,14 +33,14 @@ def for_editors(schema: Schema) -> dict[str, Any]:
     is_sweep_alone = {"properties": {"sweep": {"required": ["scenario"]}}, "required": ["sweep"]}
     root |= {"if": is_sweep_alone, "then": {"maxProperties": 1}, "else": {"required": root.pop("required")}}
     head = {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"}
-    return head | root | {"$defs": _used(converted, root)}
+    return head | root | {"$defs": _referenced(converted, root)}
 
 
-def _used(definitions: Schema, root: Schema) -> Schema:
+def _referenced(definitions: Schema, root: Schema) -> Schema:
     """Return the definitions that are referred to."""
     text = json.dumps([root, definitions])
     kept = {name: table for name, table in definitions.items() if f'"#/$defs/{name}"' in text}
-    return kept if len(kept) == len(definitions) else _used(kept, root)
+    return kept if len(kept) == len(definitions) else _referenced(kept, root)
 
 
 def _converted(schema: Any, definitions: Schema) -> Any:
@@ -74,7 +74,7 @@ def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
     [table] = [_converted(option, definitions) for option in tables]
     if not plain:
         return table
-    known = {"type": "object", "properties": _meanings(_tables(tables[0], definitions))}
+    known = {"type": "object", "properties": _key_descriptions(_tables(tables[0], definitions))}
     return {"anyOf": [*plain, known], "if": {"type": "object"}, "then": table}
 
 
@@ -108,7 +108,7 @@ def _by_name(
     """
     known: list[Schema] = [{"enum": [tag for choice, _ in tables for tag in choice.get("enum", ())]}]
     choices = [choice for choice in known if choice["enum"]] + [choice for choice, _ in others]
-    meanings = _meanings([resolve(table, definitions) for _, table in (*tables, *others)])
+    meanings = _key_descriptions([resolve(table, definitions) for _, table in (*tables, *others)])
     table = {
         "type": "object",
         "required": [key],
@@ -121,7 +121,7 @@ def _by_name(
     return table | ({"allOf": contents} if contents else {})
 
 
-def _meanings(tables: Sequence[Schema]) -> dict[str, Schema]:
+def _key_descriptions(tables: Sequence[Schema]) -> dict[str, Schema]:
     """Return the keys of all these tables with their first description, without constraints."""
     found: dict[str, Schema] = {}
     for table in tables:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from actors.source_location import written
+from actors.source_location import location_text
 from sim.plugins.source_files import OURS
 
 
@@ -21,7 +21,7 @@ def lost_merges(kind: type) -> Iterator[str]:
         for name, method in vars(cls).items():
             if inspect.iscoroutinefunction(method):
                 for line in _lines(method):
-                    where = written(inspect.getfile(method), line)
+                    where = location_text(inspect.getfile(method), line)
                     yield (
                         f"{where}: {cls.__name__}.{name}() reads self.params before an await and loses any "
                         "merge during the await; write `update = await ...`, or `model = await ...`, on a "

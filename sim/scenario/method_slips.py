@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-from actors.source_location import written
+from actors.source_location import location_text
 from sim.plugins.source_files import OURS
 
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Attribute, ast.Subscript)
@@ -24,11 +24,11 @@ def method_slips(kind: type) -> Iterator[str]:
             method_name = f"{cls.__name__}.{name}()"
             first = method.__code__.co_firstlineno - 1
             for line, verb in _unawaited(tree, kind):
-                where = written(inspect.getfile(method), first + line)
+                where = location_text(inspect.getfile(method), first + line)
                 yield f"{where}: {method_name} does not await {verb}(): write `await self.{verb}(...)`"
             for line, field in _assigned(tree):
                 if field in fields:
-                    where = written(inspect.getfile(method), first + line)
+                    where = location_text(inspect.getfile(method), first + line)
                     yield (
                         f"{where}: {method_name} assigns self.{field}, an attribute of coterie: choose "
                         f"another name, such as self.own_{field.strip('_')}"

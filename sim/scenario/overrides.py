@@ -13,7 +13,7 @@ from sim.plugins.loader import is_plugin
 from sim.plugins.point import annotated
 from sim.scenario.plugin_tables import POINTS
 from sim.scenario.reading import DEPTH_MAX, require_bounded
-from sim.scenario.refusals import keys_of, show
+from sim.scenario.refusals import fields_by_key, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.network import Network
 
@@ -61,7 +61,7 @@ def fit_to(method: type[Client], raw: dict[str, Any], network: Network, stated: 
 
     network: the section of the file. Keys from --set are kept, and rejected later. Returns the removed keys.
     """
-    known = ("name", *keys_of([method.Settings]))
+    known = ("name", *fields_by_key([method.Settings]))
     removed = [f"protocol.{key}" for key in raw["protocol"] if key not in known]
     if not _has_servers(method):
         removed += [*network.only_for_servers(), *(["server"] if "server" in raw else [])]

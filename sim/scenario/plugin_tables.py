@@ -6,7 +6,7 @@ from typing import Any
 from actors.settings.tables import tagged
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.plugins.point import PluginPoint, annotated
-from sim.plugins.section import section_of
+from sim.plugins.section import section_with_plugin_keys
 from sim.scenario.key_path import matching_paths, put, replaced, value_at
 from sim.scenario.schema import OwnTable
 from sim.scenario.sections import Sections
@@ -37,7 +37,7 @@ def with_plugins(
     contents = raw
     # Inner tables come before the tables that contain them.
     for path, point, plugin in sorted(found, key=lambda each: -each[0].count(".")):
-        section = section_of(point.section, point.key, plugin)
+        section = section_with_plugin_keys(point.section, point.key, plugin)
         made = validated(section, value_at(contents, path), *path.split("."))
         contents = replaced(contents, path, made)
     return tuple([plugin for _, _, plugin in found]), contents
@@ -49,4 +49,6 @@ def own_tables(plugins: Iterable[Plugin]) -> Iterator[OwnTable]:
         *parts, key = plugin.key.split(".")
         pattern = ".".join("*" if part.isdecimal() else part for part in parts)
         if pattern in POINTS:
-            yield OwnTable(pattern, plugin.name, section_of(POINTS[pattern][0].section, key, plugin))
+            yield OwnTable(
+                pattern, plugin.name, section_with_plugin_keys(POINTS[pattern][0].section, key, plugin)
+            )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from actors.message import describe
-from actors.source_location import line_of, of_definition
+from actors.source_location import definition_location, failing_line
 from protocols.framework.client import Client
 from protocols.framework.node import Node
 from protocols.framework.objectives import Objective
@@ -24,7 +24,7 @@ from sim.plugins.section import in_short
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
 from sim.scenario.method_slips import method_slips
-from sim.scenario.protocol_methods import defined, is_server, location_of, unsound_methods
+from sim.scenario.protocol_methods import defined, is_server, method_location, unsound_methods
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         failed = f"{kind.__name__}.{name}() failed: {describe(error)}{hint}"
-        raise UserError(f"{line_of(kind, error, name)}: {failed}") from error
+        raise UserError(f"{failing_line(kind, error, name)}: {failed}") from error
 
 
 def _wrong(kind: type, name: str, problem: str) -> UserError:
@@ -72,7 +72,7 @@ def called(kind: type[Client], name: str, *arguments: object) -> Any:
         return getattr(kind, name)(*arguments)
 
 
-def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
+def protocol_objective(kind: type[Client], settings: ProtocolSettings) -> Objective | None:
     """Return the objective that a protocol's clients minimize, if it has one. Raises UserError if invalid."""
     found = called(kind, "objective", settings)
     if found is None:
@@ -80,10 +80,10 @@ def objective_of(kind: type[Client], settings: ProtocolSettings) -> Objective | 
     try:
         fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
     except Exception as error:  # from a property of the user's class
-        raise UserError(f"{line_of(type(found), error, 'views')}: {in_short(error)}") from error
+        raise UserError(f"{failing_line(type(found), error, 'views')}: {in_short(error)}") from error
     if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
         what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
-        where = of_definition(type(found)) or defined(kind.objective)
+        where = definition_location(type(found)) or defined(kind.objective)
         raise UserError(f"{where}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
     objective: Objective = found
     return objective
@@ -110,12 +110,12 @@ def require_scalar_loss(
         raise _wrong(kind, "__call__", f"{must} {what}")
 
 
-def requirements_of(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
+def protocol_requirements(kind: type[Client], settings: ProtocolSettings) -> list[Requirement]:
     """Return a protocol's requirements for other sections of a scenario. Raises UserError if invalid."""
     return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
-def servers_of(
+def protocol_servers(
     kind: type[Client], settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
 ) -> tuple[ServerPlan, ...]:
     """Return the servers that a protocol names for these clients. Raises UserError if invalid."""
@@ -139,7 +139,7 @@ def servers_of(
         if not is_server(plan.kind):
             problems.append(f"{plan.name}: {plan.kind!r:.60} is not a subclass of Server")
     if problems:
-        raise UserError(f"{location_of(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
+        raise UserError(f"{method_location(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
         wrong = chain(
             unsound_methods(each), method_slips(each), lost_merges(each), _without_arrived(kind, each)

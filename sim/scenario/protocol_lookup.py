@@ -21,7 +21,7 @@ from actors.settings.base import Settings
 from protocols.framework.client import Client
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
-from sim.plugins.source_files import SourceFiles, beside, syntax_of
+from sim.plugins.source_files import SourceFiles, beside, parse_source
 from sim.scenario.protocol_errors import require_sound
 from sim.scenario.refusals import show
 
@@ -146,7 +146,7 @@ def _location_of(method: type) -> str:
 
 def _has(file: str, name: str) -> bool:
     """Return True if a file defines a class of this name; in an interactive session, a script may not."""
-    return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(syntax_of(file)))
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(parse_source(file)))
 
 
 def _known(name: str) -> type[Client]:

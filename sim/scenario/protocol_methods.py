@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.nearest import nearest
-from actors.source_location import of_definition
+from actors.source_location import definition_location
 from protocols.framework.client import Client
 from protocols.framework.former_names import FORMER_NAMES
 from protocols.framework.node import Node
@@ -46,10 +46,10 @@ def unsound_methods(kind: type) -> Iterator[str]:
 
 
 def defined(what: Any) -> str:
-    return of_definition(what) or str(getattr(what, "__qualname__", what))
+    return definition_location(what) or str(getattr(what, "__qualname__", what))
 
 
-def location_of(kind: type, name: str) -> str:
+def method_location(kind: type, name: str) -> str:
     """Return the location of a method in the user's code, or else that of the class."""
     method = _function(getattr(kind, name))
     return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
@@ -134,12 +134,12 @@ def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
 
 def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     """Return an error if an attribute resembles a hook, or is a server's class, but is not used."""
-    hooks = _fitting(cls, name, value, _hooks(kind))
+    hooks = _hooks_meant_by(cls, name, value, _hooks(kind))
     written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
     near = _nearest(name, {hook for hook in hooks if hook not in written})
     others: tuple[type, ...] = (Client, RoundClient) if is_server(kind) else (RoundServer, RoundClient)
     is_method = _is_method(value)
-    of_others = [each.__name__ for each in others if name in _fitting(cls, name, value, _hooks(each))]
+    of_others = [each.__name__ for each in others if name in _hooks_meant_by(cls, name, value, _hooks(each))]
     elsewhere = of_others if is_method else []
     is_handler = is_method and name.startswith("on_")
     if not (near or elsewhere or is_handler or is_server(value)):
@@ -160,7 +160,7 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     yield f"{where}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
 
 
-def _fitting(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
+def _hooks_meant_by(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hooks that a misspelled attribute may stand for; for a method, those with its arguments."""
     alike = {hook: other for hook, other in hooks.items() if _is_method(other) == _is_method(value)}
     if not _is_method(value):

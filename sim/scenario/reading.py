@@ -90,7 +90,7 @@ def first_comment(text: str) -> str:
     return "\n".join(lines)
 
 
-def question_of(path: Path) -> str:
+def scenario_question(path: Path) -> str:
     """Return the first line of a scenario's question, for lists, or the error if the file cannot be read."""
     try:
         return first_comment(read_text(path)).partition("\n")[0]
@@ -98,7 +98,7 @@ def question_of(path: Path) -> str:
         return error.problem
 
 
-def contents_of(path: Path) -> dict[str, Any]:
+def toml_tables(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file, unchecked. Raises UserError."""
     with errors_about(path):
         return parse_toml(read_text(path))

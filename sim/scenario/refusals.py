@@ -55,7 +55,7 @@ def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
     return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
 
 
-def line_of(problem: SettingError, origin: str = "") -> str:
+def error_line(problem: SettingError, origin: str = "") -> str:
     """Return key, value, origin, and the problem with the allowed values."""
     value = "" if problem.value is None else f" = {show(problem.value)}"
     return one_line(f"{one_line(problem.key, _KEY_SHOWN)}{value}{origin}: {problem.problem}")
@@ -77,12 +77,12 @@ def show(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:
+def fields_by_key(models: Sequence[type[Settings]]) -> dict[str, Any]:
     """Return the keys, as written in files, of a table that these classes describe, with their fields."""
     return {field.alias or name: field for model in models for name, field in model.model_fields.items()}
 
 
-def kinds_of(annotation: Any) -> dict[str, str]:
+def kind_descriptions(annotation: Any) -> dict[str, str]:
     """Return the kinds (or names) of a table that has several, each with the first line of its docstring."""
     return {tag: (model.__doc__ or "").partition("\n")[0] for tag, model in tagged(annotation).items()}
 
@@ -133,12 +133,12 @@ def _locate(root: type[Settings], details: ErrorDetails) -> _Location:
         if isinstance(part, str) and len(table) > 1:
             table = [model for model in table if part in _tags([model])]
             continue
-        if isinstance(part, str) and not (part in keys_of(table) or is_unknown or has_any_keys):
+        if isinstance(part, str) and not (part in fields_by_key(table) or is_unknown or has_any_keys):
             continue
         path.append(part)
         if isinstance(part, str):
             if not has_any_keys:
-                around, field = table, keys_of(table).get(part)
+                around, field = table, fields_by_key(table).get(part)
                 table = _settings_in(field.annotation) if field else []
             has_any_keys = not has_any_keys and field is not None and _is_dict(field.annotation)
     return _Location(tuple(path), around, table)
@@ -170,7 +170,7 @@ def _explain(details: ErrorDetails, location: _Location, prefix: Sequence[str]) 
         case "extra_forbidden":
             # keys that are read before validation
             beside = [key for model in location.around for key in getattr(model, "beside", ())]
-            names = [*keys_of(location.around), *beside]
+            names = [*fields_by_key(location.around), *beside]
             allowed = f"unknown key; allowed: {', '.join(names) or 'none'}"
             option = _OPTIONS.get(".".join((*prefix, key)))
             hint = f"; {option}" if option else did_you_mean(location.path[-1], names)
@@ -188,11 +188,11 @@ def _explain(details: ErrorDetails, location: _Location, prefix: Sequence[str]) 
             return SettingError(f"{key}.{_discriminator(location.table)}", tag, allowed)
         case "literal_error":
             name = next(part for part in reversed(location.path) if isinstance(part, str))  # or the list
-            words = _words(keys_of(location.around)[name].annotation)
+            words = _words(fields_by_key(location.around)[name].annotation)
             hint = _in_quotes(value, words, ".".join((*prefix, key))) or did_you_mean(value, words)
             return SettingError(key, value, f"must be one of {', '.join(words)}{hint}")
         case "model_type" | "model_attributes_type":
-            known = keys_of(location.table)
+            known = fields_by_key(location.table)
             return SettingError(key, value, f"must be a table with the keys {', '.join(known)}")
     return SettingError(key, value, _rule(details))
 

@@ -66,7 +66,7 @@ def digest_of_file(file: Path, before: str = "") -> str:
     return hashlib.blake2b(f"{before}{_content(file)}".encode(), digest_size=8).hexdigest()
 
 
-def files_of(scenario: Scenario) -> list[Path]:
+def input_files(scenario: Scenario) -> list[Path]:
     """Return the files and folders that a scenario names, and that its runs read."""
     return [file for _, _, file in _files(scenario, resolved(scenario))]
 

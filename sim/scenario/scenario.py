@@ -24,17 +24,17 @@ from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugin_tables import with_plugins
-from sim.scenario.protocol_errors import blaming, objective_of, require_statable
+from sim.scenario.protocol_errors import blaming, protocol_objective, require_statable
 from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
-    contents_of,
     default_name,
     find_scenario,
     first_comment,
     parse_toml,
     read_text,
+    toml_tables,
 )
-from sim.scenario.refusals import as_written, line_of, problems, refused, show
+from sim.scenario.refusals import as_written, error_line, problems, refused, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
@@ -215,7 +215,7 @@ def sweep_alone(
 
     overrides, unset: changes to the sweep, as for `load_scenario`. Raises UserError.
     """
-    raw = contents_of(path)
+    raw = toml_tables(path)
     with errors_about(path):
         file = _File(raw, overrides, unset)
         if value_at(raw, "sweep.scenario") is None:
@@ -286,7 +286,7 @@ class _File:
         lines = []
         for problem in found[:_PROBLEMS_SHOWN]:
             options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
-            lines.append(line_of(problem, f" (from {options[-1]})" if options else ""))
+            lines.append(error_line(problem, f" (from {options[-1]})" if options else ""))
         more = len(found) - len(lines) + omitted
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 
@@ -319,7 +319,7 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
         settings = file.validated(method.Settings, stated_of, "protocol")
     require_statable(method, settings)
     file.require_fitting(sections, method, settings)
-    protocol = Protocol(sections.protocol.name, method, settings, objective_of(method, settings))
+    protocol = Protocol(sections.protocol.name, method, settings, protocol_objective(method, settings))
     plugins = (chosen, *plugins) if chosen.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")

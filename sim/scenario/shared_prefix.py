@@ -34,7 +34,7 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
         if ours.get(key) != theirs.get(key):
             kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
             if kind is None:
-                later, changing = ", ".join(LATER), ", ".join(changing_of(parent))
+                later, changing = ", ".join(LATER), ", ".join(changeable_keys(parent))
                 raise UserError(
                     f"{key} cannot change during a run. These can start later: {later}. --set can "
                     f"change: {changing}"
@@ -73,7 +73,7 @@ def timed_changes(
 ) -> tuple[list[str], dict[str, Any]]:
     """Split overrides into those that must hold from the start, and a `[[change]]` at `time_s` of the others.
 
-    changing: the keys that can change, see `changing_of`.
+    changing: the keys that can change, see `changeable_keys`.
     """
     entry: dict[str, Any] = {}
     keys = {text: text.partition("=")[0].strip() for text in overrides}
@@ -83,7 +83,7 @@ def timed_changes(
     return [text for text in overrides if not can[text]], timed
 
 
-def changing_of(scenario: Scenario) -> tuple[str, ...]:
+def changeable_keys(scenario: Scenario) -> tuple[str, ...]:
     """Return the keys that a `[[change]]` can change while this scenario runs."""
     return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.method.Settings.changing])
 

@@ -14,7 +14,7 @@ from sim.studies.comparison import Comparison
 from sim.studies.groups import SeedGroup
 from sim.studies.statistics import LEVEL, Contrast, contrast
 from sim.studies.study import WAITS, WORST, higher_is_better, is_share
-from sim.studies.tables import figure, name_of, unit_of
+from sim.studies.tables import metric_label, metric_unit, value_text
 
 _SHOWN_MAX = 4  # values of an axis in one sentence
 Setting = tuple[str, ...]
@@ -84,7 +84,7 @@ class Standing:
         (first, mean), (second, _), *_ = self.ranking
         count, found = len(self.complete), self.gap.difference
         over = f" on average over {count:,} settings" if count > 1 else ""
-        end = f"{self._value(first)} has the best {name_of(self.metric)} at the end"
+        end = f"{self._value(first)} has the best {metric_label(self.metric)} at the end"
         if not found.mean:
             return f"{end}{over}, {self._figure(mean)}, and so has {self._value(second)}."
         more = "more" if found.mean > 0 else "less"
@@ -97,7 +97,7 @@ class Standing:
             return "one seed: chance may explain the difference"
         low, high = sorted([self.sign * found.low, self.sign * found.high])
         runs = f"{found.runs:,} seeds" + ("" if self.gap.paired else " each")
-        shown = f"95% interval {figure(low, self.metric)} to {figure(high, self.metric)}, {runs}"
+        shown = f"95% interval {value_text(low, self.metric)} to {value_text(high, self.metric)}, {runs}"
         return shown if p < 1 - LEVEL else f"{shown}; chance may explain the difference"
 
     @property
@@ -225,9 +225,9 @@ class Standing:
 
     def _figure(self, number: float, metric: str = "") -> str:
         metric = metric or self.metric
-        unit = unit_of(metric)
-        return f"{figure(number, metric)}{unit if unit == '%' else f' {unit}'}".strip()
+        unit = metric_unit(metric)
+        return f"{value_text(number, metric)}{unit if unit == '%' else f' {unit}'}".strip()
 
     def _difference(self, number: float) -> str:
-        points = "points" if is_share(self.metric) else unit_of(self.metric)
-        return f"{figure(number, self.metric)} {points}".strip()
+        points = "points" if is_share(self.metric) else metric_unit(self.metric)
+        return f"{value_text(number, self.metric)} {points}".strip()

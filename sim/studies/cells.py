@@ -22,8 +22,8 @@ from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
 from sim.scenario.shared_prefix import shared_until
 from sim.studies.artifacts.kept_study import changed_data, find_study, kept
-from sim.studies.index import CellHead, SweepHead, Value, in_words, names_of
-from sim.studies.option_values import as_toml, parsed, parts_of
+from sim.studies.index import CellHead, SweepHead, Value, in_words, plugin_names
+from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
 
@@ -103,7 +103,7 @@ def plan(
     if earlier is not None:
         overrides, unset = (*earlier.overrides, *overrides), (*earlier.unset, *unset)
         seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
-    fixed, lists = _split(overrides)
+    fixed, lists = _split_lists(overrides)
     path = find_scenario(path)
     stated, alone = Stated(path, fixed, unset, code).of_runs()
     base = _base(stated, lists)
@@ -116,7 +116,7 @@ def plan(
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
-    made = [cell_of(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
+    made = [make_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = kept(path, stated.file, scenarios, options)
@@ -173,12 +173,12 @@ def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
         if not lists:
             raise
     first = _row({key: values[0] for key, values in lists.items()})
-    with _errors_of(first.values):
+    with _values_added_to_errors(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
 
 @contextmanager
-def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
+def _values_added_to_errors(values: Mapping[str, Value]) -> Iterator[None]:
     """Add the values of the runs to a UserError raised in this block."""
     try:
         yield
@@ -190,12 +190,12 @@ def _errors_of(values: Mapping[str, Value]) -> Iterator[None]:
         raise
 
 
-def cell_of(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
+def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
     """Return the run of one choice for each axis, with its scenario. Raises UserError."""
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    with _errors_of(values):
+    with _values_added_to_errors(values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -316,7 +316,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
     """Parse ``"axis=value"`` into texts. Raises UserError with the name of the option."""
     axis, _, value = map(str.strip, text.partition("="))
-    names = {axis: names_of(values) for axis, values in axes.items()}
+    names = {axis: plugin_names(values) for axis, values in axes.items()}
     for each in axes.get(axis, ()):
         called = value in (str(each), names[axis].get(each))
         if called or (type(each) is not str and parsed(value) == each):
@@ -344,12 +344,12 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
     return {axis: tuple(values) for axis, values in found.items()}
 
 
-def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
+def _split_lists(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the overrides with one value, and by key the values of overrides that list several."""
     fixed, lists = [], {}
     for override in overrides:
         key, equals, text = override.partition("=")
-        values = parts_of(text)
+        values = split_at_commas(text)
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: a value is missing before or after a comma")

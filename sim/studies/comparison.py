@@ -27,9 +27,9 @@ from sim.studies.study import (
     StudiedRun,
     Study,
     at_times,
-    bounds_of,
     higher_is_better,
     is_share,
+    metric_bounds,
 )
 
 TIMES = 101
@@ -102,7 +102,7 @@ class Comparison:
         """Raise UserError for a target that all runs reach at the start, or that no run can reach."""
         if self.target is None:
             return
-        least, most = bounds_of(self.study.measure)
+        least, most = metric_bounds(self.study.measure)
         if math.isfinite(self.target) and least < self.target <= most:
             return
         meant = f"; did you mean {self.target / 100:g}?" if most < self.target <= 100 * most else ""
@@ -361,7 +361,7 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
 
 def _within(metric: str, found: Estimate) -> Estimate:
     """Clip an interval to the bounds of its metric; with few seeds it can exceed them."""
-    least, most = bounds_of(metric)
+    least, most = metric_bounds(metric)
     low, high = np.clip([found.low, found.high], least, most).tolist()
     return found._replace(low=low, high=high)
 

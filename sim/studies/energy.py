@@ -19,25 +19,25 @@ def states_energy(runs: Iterable[StudiedRun]) -> bool:
     return any(run.view.get(ENERGY) is not None for run in runs)
 
 
-def amounts_of(run: StudiedRun) -> dict[str, float]:
+def energy_amounts(run: StudiedRun) -> dict[str, float]:
     """Return energy, cost and CO2 of a run; NaN if unknown."""
     return {amount: run.number(f"{ENERGY}.{amount}") for amount in AMOUNTS}
 
 
-def cells_of(group: SeedGroup) -> list[str]:
+def energy_cells(group: SeedGroup) -> list[str]:
     """Return the mean energy, cost and CO2 of a run of a group, as text."""
-    found = [amounts_of(run) for run in group.runs]
+    found = [energy_amounts(run) for run in group.runs]
     means = {amount: float(np.mean([each[amount] for each in found])) for amount in AMOUNTS}
     return [shown(None if np.isnan(means[amount]) else means[amount]) for amount, shown in AMOUNTS.items()]
 
 
-def heads_of(runs: Iterable[StudiedRun]) -> list[str]:
-    """Return the heads of the columns of `cells_of`."""
+def energy_column_heads(runs: Iterable[StudiedRun]) -> list[str]:
+    """Return the heads of the columns of `energy_cells`."""
     currencies = sorted({run.view.get(ENERGY, "currency") or "" for run in runs} - {""})
     return ["energy", " ".join(["cost", *[f"[{each}]" for each in currencies]]), "CO2"]
 
 
-def note_of(runs: Iterable[StudiedRun]) -> str:
+def energy_note(runs: Iterable[StudiedRun]) -> str:
     """Return the note below the table: the constants that are not stated."""
     found = [key for run in runs for key in run.view.get(ENERGY, "unknown") or ()]
     keys = ", ".join(dict.fromkeys(found))

@@ -3,7 +3,7 @@
 from sim.results import outcome
 from sim.studies.comparison import Comparison
 from sim.studies.study import WAITS
-from sim.studies.tables import ShownTable, axes_of, figure, head_of
+from sim.studies.tables import ShownTable, axis_labels, metric_column_head, value_text
 
 
 def forks_table(comparison: Comparison) -> ShownTable | None:
@@ -19,12 +19,20 @@ def forks_table(comparison: Comparison) -> ShownTable | None:
         for metric in metrics:
             ours, theirs = run.number(metric), parent.number(metric)
             sign = "+" if ours > theirs else ""
-            cells += [figure(ours, metric), figure(theirs, metric), f"{sign}{figure(ours - theirs, metric)}"]
+            cells += [
+                value_text(ours, metric),
+                value_text(theirs, metric),
+                f"{sign}{value_text(ours - theirs, metric)}",
+            ]
         words = [*map(str, run.values.values()), str(run.seed), forked]
         rows.append([*words, *cells])
     if not rows:
         return None
-    heads = [head for metric in metrics for head in (head_of(comparison, metric), "parent", "difference")]
+    heads = [
+        head
+        for metric in metrics
+        for head in (metric_column_head(comparison, metric), "parent", "difference")
+    ]
     note = "Each row is one run: a fork equals its parent until the time of the fork."
-    axes = [*axes_of(comparison), "seed", "fork"]
+    axes = [*axis_labels(comparison), "seed", "fork"]
     return ShownTable("Forks beside their parents", axes, heads, rows, note)

@@ -50,7 +50,7 @@ def in_words(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 
-def names_of(values: Sequence[Value]) -> dict[Value, str]:
+def plugin_names(values: Sequence[Value]) -> dict[Value, str]:
     """Return the unique names of classes and functions of the user's code among an axis's values."""
     code = [each for each in values if isinstance(each, str) and re.match(USERS_CODE, each)]
     found: dict[Value, str] = {each: each.rpartition(":")[2] for each in code}
@@ -108,7 +108,7 @@ class SweepHead(_Written):
     @property
     def names(self) -> dict[str, dict[Value, str]]:
         """Short names of the user's code, by axis and value."""
-        return {axis: names_of(values) for axis, values in self.axes.items()}
+        return {axis: plugin_names(values) for axis, values in self.axes.items()}
 
 
 class SweepIndex(SweepHead, _OfAnyVersion):

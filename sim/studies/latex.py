@@ -7,14 +7,14 @@ from sim.studies.comparison import Comparison
 from sim.studies.footnotes import DAGGER
 from sim.studies.tables import (
     PLUS_MINUS,
-    axes_of,
+    axis_labels,
     caption,
-    head_of,
-    interval,
-    marked,
-    over_clients,
-    taken,
+    interval_text,
+    metric_column_head,
+    over_clients_table,
+    target_cost_text,
     target_text,
+    with_footnote_marks,
 )
 
 _MATHEMATICS: dict[str, str | int | None] = {
@@ -36,26 +36,28 @@ def _escaped(words: str) -> str:
 
 def latex(comparison: Comparison) -> str:
     """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
-    axes = axes_of(comparison)
-    heads = [*axes, *[head_of(comparison, metric) for metric in comparison.metrics]]
+    axes = axis_labels(comparison)
+    heads = [*axes, *[metric_column_head(comparison, metric) for metric in comparison.metrics]]
     heads += [f"{kind} to {target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
         cells = [_escaped(value) for value in group.texts.values()]
         for metric in comparison.metrics:
             line = comparison.line(group, metric)
-            shown = _mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else "")
-            cells.append(shown + _mathematics(marked("", comparison, group)))
+            shown = _mathematics(interval_text(line.estimate, metric), "^{*}" if line.is_significant else "")
+            cells.append(shown + _mathematics(with_footnote_marks("", comparison, group)))
         for target in comparison.targets_of(group):
             reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
-            cells.append(_mathematics(marked(taken(target) + reached, comparison, group)))
+            cells.append(
+                _mathematics(with_footnote_marks(target_cost_text(target) + reached, comparison, group))
+            )
         rows.append(cells)
     return _tabular(caption(comparison), heads, len(axes), rows, _footnotes(comparison))
 
 
 def robust_latex(comparison: Comparison) -> str:
-    """Return the table of `over_clients` in LaTeX; empty if no metric is measured per client."""
-    shown = over_clients(comparison)
+    """Return the table of `over_clients_table` in LaTeX; empty if no metric is measured per client."""
+    shown = over_clients_table(comparison)
     if shown is None:
         return ""
     words = len(shown.axes)

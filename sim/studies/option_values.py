@@ -27,7 +27,7 @@ def _is_plain(text: str) -> bool:
     return is_one_word and parsed(text) is text
 
 
-def parts_of(text: str) -> list[str]:
+def split_at_commas(text: str) -> list[str]:
     """Split a text at its commas, but not within brackets, braces and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from sim.errors import one_line
 from sim.results import outcome
-from sim.results.report.columns import PageColumn, real
+from sim.results.report.columns import PageColumn, float_column
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.studies.answer import answer
 from sim.studies.comparison import Comparison
 from sim.studies.groups import Line, SeedGroup
 from sim.studies.statistics import LEVEL
-from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, bounds_of, higher_is_better
-from sim.studies.tables import difference, interval, scale_of, titled, unit_of
+from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, higher_is_better, metric_bounds
+from sim.studies.tables import difference_text, display_factor, interval_text, label_with_unit, metric_unit
 
 POINTS_MAX = 120
 """Most points of a run's curve on the page."""
@@ -44,7 +44,7 @@ class StudyContent:
     columns: dict[str, PageColumn]
 
 
-def content_of(comparison: Comparison, folder: Path) -> StudyContent:
+def study_page_content(comparison: Comparison, folder: Path) -> StudyContent:
     """Return the contents of the page of a comparison in this folder."""
     study = comparison.study
     runs = [(number, run) for number, group in enumerate(comparison.groups) for run in group.runs]
@@ -113,12 +113,12 @@ def _add_forks(rows: Sequence[dict[str, Any]], runs: Sequence[StudiedRun]) -> No
 
 
 def _metric(metric: str) -> dict[str, Any]:
-    low, high = bounds_of(metric)
+    low, high = metric_bounds(metric)
     return {
         "name": metric,
-        "title": titled(metric),
-        "unit": unit_of(metric),
-        "scale": scale_of(metric),
+        "title": label_with_unit(metric),
+        "unit": metric_unit(metric),
+        "scale": display_factor(metric),
         "bounds": [_known(low), _known(high)],
         "higher": higher_is_better(metric),
         "waits": metric in WAITS,
@@ -135,7 +135,7 @@ def _line(line: Line) -> dict[str, Any]:
         "seeds": found.runs,
         "difference": gap,
         "p": _known(line.p),
-        "text": [interval(found, line.metric), difference(line)],
+        "text": [interval_text(found, line.metric), difference_text(line)],
     }
 
 
@@ -168,9 +168,9 @@ class _Curves:
     def columns(self) -> dict[str, PageColumn]:
         """Return the number of points of each run, and each scale and metric at these points."""
         times = [self._times(run) for run in self._runs]
-        found = {"count": real([each.size for each in times])}
+        found = {"count": float_column([each.size for each in times])}
         for number, kind in enumerate(self.scales):
-            found[f"scale{number}"] = real(
+            found[f"scale{number}"] = float_column(
                 np.concatenate(
                     [
                         at_times(cost, at, hold=True) if (cost := run.cost(kind)) is not None else at
@@ -179,7 +179,7 @@ class _Curves:
                 )
             )
         for number, metric in zip(self.names, self._metrics, strict=True):
-            found[f"metric{number}"] = real(
+            found[f"metric{number}"] = float_column(
                 np.concatenate([_at(run, metric, at) for run, at in zip(self._runs, times, strict=True)])
             )
         return found

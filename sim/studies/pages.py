@@ -7,12 +7,12 @@ from typing import Any
 from markupsafe import Markup
 
 from sim.errors import UserError
-from sim.results.report.columns import inert, packed
+from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
 from sim.studies.forks import forks_table
 from sim.studies.latex import latex, robust_latex
-from sim.studies.page_data import content_of
+from sim.studies.page_data import study_page_content
 from sim.studies.pictures import write_pictures
 from sim.studies.tables import tables_to_show, write_csv
 
@@ -38,14 +38,14 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
         names = [*[file.name for file in files], *tex]
         texts = {name: (folder / name).read_text(encoding="utf-8") for name in _BUTTONS if name in names}
         path = folder / PAGE
-        page = page_of(comparison, folder, pictures=pictures, files=names, texts=texts)
+        page = study_page(comparison, folder, pictures=pictures, files=names, texts=texts)
         path.write_text(page, encoding="utf-8")
         return path
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
 
 
-def page_of(
+def study_page(
     comparison: Comparison,
     folder: Path,
     *,
@@ -59,7 +59,7 @@ def page_of(
     pictures: titles of the pictures in the folder, by name. files: names of the tables in the folder. texts:
     contents of tables for the buttons, by name. refresh_s: seconds after which a browser loads it again.
     """
-    content = content_of(comparison, folder)
+    content = study_page_content(comparison, folder)
     index, data = packed(content.columns)
     texts = {name: each for name, each in texts.items() if len(each) <= _INLINE_MAX}
     facts = content.facts | {"files": texts}
@@ -77,7 +77,7 @@ def page_of(
         pictures=[(title, name, _svg(folder / f"{name}.svg")) for name, title in pictures.items()],
         files=files,
         refresh_s=refresh_s,
-        facts=inert({"facts": facts, "columns": index}),
+        facts=json_for_script({"facts": facts, "columns": index}),
         data=data,
     )
 

@@ -21,9 +21,9 @@ from sim.studies.comparison import Comparison
 from sim.studies.groups import Line, SeedGroup, is_a_number
 from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, at_times, bounds_of, higher_is_better
-from sim.studies.tables import figure as shown_as
-from sim.studies.tables import name_of, scale_of, titled, unit_of
+from sim.studies.study import CATCH_UP, at_times, higher_is_better, metric_bounds
+from sim.studies.tables import display_factor, label_with_unit, metric_label, metric_unit
+from sim.studies.tables import value_text as shown_as
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,9 +64,9 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     drawn: dict[str, tuple[str, Callable[[], Figure | None]]] = {}
     for metric in comparison.metrics:
         file = metric.replace(".", "-")
-        drawn[f"curves-{file}"] = (f"{name_of(metric)} over time", partial(_curves, comparison, metric))
+        drawn[f"curves-{file}"] = (f"{metric_label(metric)} over time", partial(_curves, comparison, metric))
         if comparison.by is not None:
-            title = f"final {name_of(metric)} by {comparison.study.label(comparison.by)}"
+            title = f"final {metric_label(metric)} by {comparison.study.label(comparison.by)}"
             drawn[f"by-{file}"] = (title, partial(_by_axis, comparison, metric))
     drawn["profile"] = (
         "performance profile: share of clients that reach each result",
@@ -213,10 +213,10 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
     times, curves = comparison.curves(metric)
     if not curves:
         return None
-    scale, (per_unit, unit) = scale_of(metric), text.scale_of_time(float(times[-1]))
+    scale, (per_unit, unit) = display_factor(metric), text.scale_of_time(float(times[-1]))
     shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
-    low, high = bounds_of(metric)
-    names = f"virtual time [{unit}]", titled(metric), _seeds(comparison, metric)
+    low, high = metric_bounds(metric)
+    names = f"virtual time [{unit}]", label_with_unit(metric), _seeds(comparison, metric)
     return _panelled(comparison, shown, times / per_unit, names, (scale * low, scale * high))
 
 
@@ -266,9 +266,9 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     if len(_styles(comparison)) > _LINES_MAX:
         return _map(comparison, lines)
     figure, [ax] = _grid(1)
-    _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
-    ax.set_ylabel(titled(metric))
-    ax.set_title(f"final {name_of(metric)}, {_seeds(comparison, metric)}", **_FAINT)
+    _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], display_factor(metric))
+    ax.set_ylabel(label_with_unit(metric))
+    ax.set_title(f"final {metric_label(metric)}, {_seeds(comparison, metric)}", **_FAINT)
     _legend(figure, [ax])
     return figure
 
@@ -301,7 +301,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.set_xlabel(comparison.study.label(comparison.by))
     ax.grid(visible=False)
     ground = f"color: difference from {comparison.baseline_text}, blue above, orange below"
-    ax.set_title(f"final {titled(metric)}, {_seeds(comparison, metric)}; {ground}", **_FAINT)
+    ax.set_title(f"final {label_with_unit(metric)}, {_seeds(comparison, metric)}; {ground}", **_FAINT)
     return figure
 
 
@@ -320,8 +320,8 @@ def _to_target(comparison: Comparison) -> Figure | None:
         _draw_along(comparison, ax, spent, hollow=[target.is_least for target in own])
         ax.set_ylabel(_COSTS.get(kind, kind))
     measure = comparison.study.measure
-    goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
-    title = f"cost of reaching {name_of(measure)} {goal}; "
+    goal = f"{display_factor(measure) * (comparison.target or 0):g} {metric_unit(measure)}".strip()
+    title = f"cost of reaching {metric_label(measure)} {goal}; "
     title += "hollow markers: lower bound, because some runs do not reach it"
     figure.suptitle(f"{title} ({_seeds(comparison, measure)})", **_FAINT)
     _legend(figure, axes)
@@ -361,8 +361,8 @@ def _profile(comparison: Comparison) -> Figure | None:
     }
     curves = {group: curve(shares) for group, shares in rows.items()}
     direction = "at least" if sign > 0 else "at most"
-    names = titled(measure), f"clients with {direction} this result [%]", _seeds(comparison, measure)
-    return _panelled(comparison, curves, scale_of(measure) * results, names, (0, 100))
+    names = label_with_unit(measure), f"clients with {direction} this result [%]", _seeds(comparison, measure)
+    return _panelled(comparison, curves, display_factor(measure) * results, names, (0, 100))
 
 
 def _share_reaching(ends: NDArray, results: NDArray) -> NDArray:

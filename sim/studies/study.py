@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
-from sim.results.measures import MEASURES
+from sim.results.measures import measure_called, without_variant
 from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel
@@ -24,17 +24,12 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, listed
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
-from sim.studies.words import words_of
+from sim.studies.words import key_label
 
-_SHARES = tuple([measure.name for measure in MEASURES if measure.is_share])
 IMPROVEMENT, HURT = "improvement", "hurt"
 """Shares of clients that are better than in the baseline's runs, and worse than alone."""
 _SHARES_OF_A_RUN = ("graph", "population.deepest_dip", IMPROVEMENT, HURT)
-_OF_ONE = {
-    *[measure.name for measure in MEASURES if measure.is_of_one],
-    "graph.edge_precision",
-    "graph.edge_recall",
-}  # from 0 to 1, not shown in percent
+_OF_ONE = ("graph.edge_precision", "graph.edge_recall")  # from 0 to 1, not shown in percent
 WORST = ".worst_decile"
 """Suffix of a metric's name for the mean of the worst 10% of clients."""
 COSTS = {"seconds": "", "bytes": "bytes_sent", "joules": "joules", "steps": "steps_taken", "FLOPs": "flops"}
@@ -179,7 +174,7 @@ class Study:
 
     def label(self, axis: str) -> str:
         """Return the name of an axis in tables and pictures."""
-        return self.labels.get(axis) or words_of(axis)
+        return self.labels.get(axis) or key_label(axis)
 
     @property
     def clients(self) -> str:
@@ -202,21 +197,22 @@ class Study:
 
 def higher_is_better(metric: str) -> bool:
     """Return whether larger values of a metric are better; True if unknown."""
-    known = {measure.name: measure.higher_is_better for measure in MEASURES} | {ENERGY: False}
-    return known.get(metric.partition(".")[0], True)
+    name = without_variant(metric)
+    return name != ENERGY and measure_called(name).higher_is_better
 
 
 def is_share(metric: str) -> bool:
     """Return whether a metric is shown in percent."""
-    first = metric.partition(".")[0]
-    return metric in _SHARES_OF_A_RUN or any(
-        first == each or first.startswith(f"{each}_") for each in _SHARES
-    )
+    return metric in _SHARES_OF_A_RUN or measure_called(without_variant(metric)).is_share
 
 
-def bounds_of(metric: str) -> tuple[float, float]:
+def metric_bounds(metric: str) -> tuple[float, float]:
     """Return the known bounds of a metric, infinite if unknown."""
-    if is_share(metric) or metric.removesuffix(WORST) in _OF_ONE:
+    if (
+        is_share(metric)
+        or metric.removesuffix(WORST) in _OF_ONE
+        or measure_called(without_variant(metric)).is_of_one
+    ):
         return 0.0, 1.0
     return (0.0 if metric == "graph.l1" else -math.inf), math.inf
 

@@ -17,7 +17,7 @@ from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.results.store.run_directory import load_checked
 from sim.run.process import cores, safe_path
-from sim.run.save.provenance import version_of
+from sim.run.save.provenance import package_version
 from sim.run.save.watcher import Pace
 from sim.studies.cells import Plan, SweepCell
 from sim.studies.index import (
@@ -221,7 +221,7 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 
     All files are checked; cells with damaged results run again.
     """
-    found, version = {}, version_of("coterie")
+    found, version = {}, package_version("coterie")
     for mark in sorted(out.glob(f"[!.]*/{CELL}")):
         with suppress(UserError):
             cell = CellMark.read(mark.parent)

@@ -12,7 +12,14 @@ from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
 from sim.studies.comparison import Comparison
-from sim.studies.energy import NAMES, amounts_of, cells_of, heads_of, note_of, states_energy
+from sim.studies.energy import (
+    NAMES,
+    energy_amounts,
+    energy_cells,
+    energy_column_heads,
+    energy_note,
+    states_energy,
+)
 from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
 from sim.studies.robust import Robust
 from sim.studies.statistics import Estimate
@@ -24,9 +31,9 @@ from sim.studies.study import (
     RECOVERY,
     WAITS,
     WORST,
-    bounds_of,
     higher_is_better,
     is_share,
+    metric_bounds,
 )
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
@@ -44,68 +51,70 @@ _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 _NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
 
-def name_of(metric: str) -> str:
+def metric_label(metric: str) -> str:
     """Return the name of a metric in tables and pictures, without its unit."""
     if metric.endswith(WORST):
-        return f"{name_of(metric.removesuffix(WORST))}, worst 10%"
+        return f"{metric_label(metric.removesuffix(WORST))}, worst 10%"
     labels = {measure.name: measure.label for measure in MEASURES}
     return _NAMES.get(metric) or labels.get(metric) or metric.replace("_", " ").replace(".", ", ")
 
 
-def unit_of(metric: str) -> str:
+def metric_unit(metric: str) -> str:
     units = {f"{ENERGY}.joules": "J", f"{ENERGY}.co2_grams": "g"}
     return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else units.get(metric, "")
 
 
-def titled(metric: str) -> str:
-    unit = unit_of(metric)
-    return f"{name_of(metric)} [{unit}]" if unit else name_of(metric)
+def label_with_unit(metric: str) -> str:
+    unit = metric_unit(metric)
+    return f"{metric_label(metric)} [{unit}]" if unit else metric_label(metric)
 
 
-def scale_of(metric: str) -> float:
+def display_factor(metric: str) -> float:
     """Return the factor from a metric's stored values to displayed ones."""
     return 100.0 if is_share(metric) else 1.0
 
 
-def figure(number: float, metric: str) -> str:
+def value_text(number: float, metric: str) -> str:
     """Format a value of a metric, without its unit."""
     if math.isnan(number):
         return text.NOTHING
     return f"{100 * number:.1f}" if is_share(metric) else f"{number:.3g}"
 
 
-def interval(found: Estimate, metric: str) -> str:
+def interval_text(found: Estimate, metric: str) -> str:
     """Format mean and half width, or both ends of a clipped interval."""
     if math.isnan(found.high):
-        return figure(found.mean, metric)
+        return value_text(found.mean, metric)
     if not math.isclose(found.high - found.mean, found.mean - found.low, rel_tol=1e-6, abs_tol=1e-12):
-        ends = f"{figure(found.low, metric)} to {figure(found.high, metric)}"
-        return f"{figure(found.mean, metric)} ({ends})"
-    return f"{figure(found.mean, metric)} {PLUS_MINUS} {figure(found.high - found.mean, metric)}"
+        ends = f"{value_text(found.low, metric)} to {value_text(found.high, metric)}"
+        return f"{value_text(found.mean, metric)} ({ends})"
+    return f"{value_text(found.mean, metric)} {PLUS_MINUS} {value_text(found.high - found.mean, metric)}"
 
 
-def difference(line: Line) -> str:
+def difference_text(line: Line) -> str:
     """Format a group's difference from its baseline, with * if it is significant."""
     if line.against is None:
         return ""
     found = line.against.difference
     sign = "+" if found.mean > 0 else ""
-    return f"{sign}{interval(found, line.metric)}{'*' if line.is_significant else ''}"
+    return f"{sign}{interval_text(found, line.metric)}{'*' if line.is_significant else ''}"
 
 
-def cost(number: float, kind: str) -> str:
+def cost_text(number: float, kind: str) -> str:
     if math.isnan(number):
         return text.NOTHING
     shown = {"seconds": text.duration, "bytes": text.size, "joules": text.energy}.get(kind)
     return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
 
 
-def taken(target: Target) -> str:
+def target_cost_text(target: Target) -> str:
     """Format the mean of a cost and its interval; a lower bound (≥) if some runs missed the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
-    half = "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost(found.high - found.mean, target.kind)}"
-    return f"{least}{cost(found.mean, target.kind)}{half}"
+    half = (
+        "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost_text(found.high - found.mean, target.kind)}"
+    )
+    return f"{least}{cost_text(found.mean, target.kind)}{half}"
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------
@@ -115,12 +124,15 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths."""
     written = {folder / f"{name}.csv": rows for name, rows in _rows(comparison).items() if rows}
     for path, rows in written.items():
-        plain = [{text.inert(name): text.inert(value) for name, value in row.items()} for row in rows]
+        plain = [
+            {text.without_formula(name): text.without_formula(value) for name, value in row.items()}
+            for row in rows
+        ]
         _frame(plain).write_csv(path)
     return list(written)
 
 
-def frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
+def csv_frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
     """Return the contents of the CSV files: "table", "target", "curves" and "runs"."""
     return {name: _frame(rows) for name, rows in _rows(comparison).items()}
 
@@ -201,7 +213,7 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for metric in comparison.metrics:
         times, curves = comparison.curves(metric)
-        least, most = bounds_of(metric)
+        least, most = metric_bounds(metric)
         for group, mean, half in curves:
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
                 found = {"mean": each, "low": max(least, each - width), "high": min(most, each + width)}
@@ -215,7 +227,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for run in group.runs:
             metrics = {metric: run.number(metric) for metric in comparison.metrics}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
-            work |= amounts_of(run) if states_energy(comparison.study.runs) else {}
+            work |= energy_amounts(run) if states_energy(comparison.study.runs) else {}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
             warned = {"warnings": "; ".join(cautions(run.view.summary)) or None}
             rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed | warned)
@@ -265,7 +277,7 @@ def target_text(comparison: Comparison) -> str:
     assert comparison.target is not None
     metric = comparison.study.measure
     sign = "" if higher_is_better(metric) else "at most "
-    return f"{sign}{figure(comparison.target, metric)}{'%' if is_share(metric) else ''}"
+    return f"{sign}{value_text(comparison.target, metric)}{'%' if is_share(metric) else ''}"
 
 
 # --- for the page and the terminal --------------------------------------------------------------------------
@@ -286,19 +298,23 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds", *(["tuned"] if comparison.any_tuned else [])]
     for metric in comparison.metrics:
-        heads += [head_of(comparison, metric), *(["difference"] if has_baseline else [])]
+        heads += [metric_column_head(comparison, metric), *(["difference"] if has_baseline else [])]
 
     def at_the_end(group: SeedGroup) -> list[str]:
         cells = [str(len(group.runs)), *([group.tuned] if comparison.any_tuned else [])]
         for line in [comparison.line(group, metric) for metric in comparison.metrics]:
-            shown = marked(interval(line.estimate, line.metric), comparison, group)
-            cells += [shown, *([difference(line)] if has_baseline else [])]
+            shown = with_footnote_marks(interval_text(line.estimate, line.metric), comparison, group)
+            cells += [shown, *([difference_text(line)] if has_baseline else [])]
         return cells
 
     def to_the_target(group: SeedGroup) -> list[str]:
         found = comparison.targets_of(group)
         reached = f"{found[0].count} of {len(group.runs)}"
-        return [marked(reached, comparison, group), *map(taken, found), text.duration(found[0].median_s)]
+        return [
+            with_footnote_marks(reached, comparison, group),
+            *map(target_cost_text, found),
+            text.duration(found[0].median_s),
+        ]
 
     def spent(group: SeedGroup) -> list[str]:
         steps, samples, sent, up_s = map(group.budget, BUDGETS)
@@ -308,64 +324,68 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
         title: str, heads: list[str], cells: Callable[[SeedGroup], list[str]], note: str = ""
     ) -> ShownTable:
         rows = [[*group.texts.values(), *cells(group)] for group in comparison.groups]
-        return ShownTable(title, axes_of(comparison), heads, rows, note)
+        return ShownTable(title, axis_labels(comparison), heads, rows, note)
 
-    robust = over_clients(comparison)
+    robust = over_clients_table(comparison)
     tables = [table("At the end", heads, at_the_end, caption(comparison)), *([robust] if robust else [])]
     if comparison.targets:
         takes = ["reached by", *comparison.kinds, "median seconds"]
         tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
     if states_energy(runs := comparison.study.runs):
-        tables.append(table("Energy of a run", heads_of(runs), cells_of, note_of(runs)))
+        tables.append(table("Energy of a run", energy_column_heads(runs), energy_cells, energy_note(runs)))
     return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
 
 
-def marked(cell: str, comparison: Comparison, group: SeedGroup) -> str:
+def with_footnote_marks(cell: str, comparison: Comparison, group: SeedGroup) -> str:
     """Return a cell with the marks of the warnings of its group's runs."""
     marks = comparison.footnotes.marks(comparison.named(group))
     return f"{cell} {marks}" if marks else cell
 
 
-def over_clients(comparison: Comparison) -> ShownTable | None:
+def over_clients_table(comparison: Comparison) -> ShownTable | None:
     """Return the table of interquartile means, improvement and harm; None if no metric is of clients."""
     columns: list[tuple[str, list[str]]] = []
     for metric in comparison.metrics:
         found = [comparison.line(group, metric).robust or _NO_ROBUST for group in comparison.groups]
-        names = (f"{head_of(comparison, metric)}, IQM", titled(IMPROVEMENT), titled(HURT))
+        names = (
+            f"{metric_column_head(comparison, metric)}, IQM",
+            label_with_unit(IMPROVEMENT),
+            label_with_unit(HURT),
+        )
         for name, like, column in zip(
             names, (metric, IMPROVEMENT, HURT), zip(*found, strict=True), strict=True
         ):
             if any(each.runs for each in column):
-                columns.append((name, [interval(each, like) for each in column]))
+                columns.append((name, [interval_text(each, like) for each in column]))
     if not columns:
         return None
     heads, cells = zip(*columns, strict=True)
     rows = [
-        [*group.texts.values(), *[marked(cell, comparison, group) for cell in row[:1]], *row[1:]]
+        [*group.texts.values(), *[with_footnote_marks(cell, comparison, group) for cell in row[:1]], *row[1:]]
         for group, row in zip(comparison.groups, zip(*cells, strict=True), strict=True)
     ]
     notes = ["IQM: interquartile mean, the mean of the middle half of the results of all clients and seeds."]
-    if titled(IMPROVEMENT) in heads:
+    if label_with_unit(IMPROVEMENT) in heads:
         notes.append(
             f"Better than baseline ({comparison.baseline_text}): share of the clients with a better result "
             "than with the same seed there; a tie counts half."
         )
-    if titled(HURT) in heads:
+    if label_with_unit(HURT) in heads:
         notes.append("Worse than alone: share of the clients below their own training alone.")
     if any(len(group.runs) > 1 for group in comparison.groups):
         notes.append("95% intervals by bootstrap of whole runs; they are too narrow with few seeds.")
     notes += _of_some(comparison)
-    return ShownTable("Over clients and seeds", axes_of(comparison), list(heads), rows, " ".join(notes))
+    return ShownTable("Over clients and seeds", axis_labels(comparison), list(heads), rows, " ".join(notes))
 
 
-def head_of(comparison: Comparison, metric: str) -> str:
+def metric_column_head(comparison: Comparison, metric: str) -> str:
     """Return the column head of a metric: name, unit, and the clients that count if not all do."""
     only = comparison.study.clients if comparison.study.is_of_clients(metric) else ""
-    return f"{titled(metric)}{only and f', clients {only}'}"
+    return f"{label_with_unit(metric)}{only and f', clients {only}'}"
 
 
-def axes_of(comparison: Comparison) -> list[str]:
+def axis_labels(comparison: Comparison) -> list[str]:
     return [comparison.study.label(axis) for axis in comparison.study.axes]
 
 
@@ -382,4 +402,4 @@ def _horizons(comparison: Comparison, metric: str) -> str:
         return ""
     if len(limits) == 1:
         limits = [text.duration(next(iter(found)))]
-    return f"{name_of(metric).capitalize()}: longer times count as {', '.join(limits)}."
+    return f"{metric_label(metric).capitalize()}: longer times count as {', '.join(limits)}."

@@ -15,7 +15,7 @@ _LABELS = {
 }
 
 
-def words_of(key: str) -> str:
+def key_label(key: str) -> str:
     """Return the label of a key: its last part in words, then its section; lists count from 1."""
     *section, last = [str(int(part) + 1) if part.isdecimal() else part for part in key.split(".")]
     if key in _LABELS or not section:

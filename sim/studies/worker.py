@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sim.errors import UserError
 from sim.results.outcome import headlines
 from sim.run.save.progress import Progress
-from sim.run.save.provenance import version_of
+from sim.run.save.provenance import package_version
 from sim.studies.cells import SweepCell
 from sim.studies.index import CellMark
 
@@ -108,7 +108,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
         return CellResult(None, "; ".join(["not all results could be written", *result.unwritten]))
     try:
         finished = result.summary["finished"]
-        CellMark(cell=cell.key, coterie=version_of("coterie"), finished=finished).write(result.directory)
+        CellMark(cell=cell.key, coterie=package_version("coterie"), finished=finished).write(result.directory)
     except OSError as error:
         return CellResult(None, f"{error.filename}: {error.strerror}")
     why = None if finished else "; ".join(headlines(result.summary)) or "the run was interrupted"

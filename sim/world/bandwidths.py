@@ -12,11 +12,15 @@ from sim.files.data_folder import DataFolder
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
-from sim.world.bandwidth_tables import BandwidthTable, ChangingBandwidth, MahimahiBandwidth
+from sim.world.changing_bandwidths import (
+    ChangingBandwidth,
+    ChangingBandwidthFromMahimahi,
+    ChangingBandwidthFromTable,
+)
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.network_model import Schedule
 from sim.world.participants import Participants
-from sim.world.plugins import QuantityPlugin, numbers_of
+from sim.world.plugins import QuantityPlugin, actor_ids
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 
@@ -68,15 +72,15 @@ else:
             Bandwidth,
             ConstantBandwidth,
             PhoneBandwidth,
-            BandwidthTable,
-            MahimahiBandwidth,
+            ChangingBandwidthFromTable,
+            ChangingBandwidthFromMahimahi,
         ),
         PluginPoint(OwnBandwidth),
         constant(BandwidthOrUnlimited),
     ]
 
 
-def bandwidth_of_each(
+def first_bandwidth_function(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
     """Return the function from an actor's name to its first bandwidth (None: unlimited). Raises UserError."""
@@ -87,7 +91,7 @@ def bandwidth_of_each(
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):
-        numbers = numbers_of(participants)
+        numbers = actor_ids(participants)
 
         def own_bps(name: str) -> float | None:
             # Both directions use the same random numbers, so a fast uplink can go with a fast downlink.
@@ -107,7 +111,7 @@ def bandwidth_of_each(
     return phone_bps
 
 
-def schedule_of(settings: ClientBandwidth, name: str, seed: int) -> Schedule | None:
+def bandwidth_schedule(settings: ClientBandwidth, name: str, seed: int) -> Schedule | None:
     """Return the bandwidths of an actor over time; None if they do not change."""
     return partial(settings.pieces, seed, name) if isinstance(settings, ChangingBandwidth) else None
 

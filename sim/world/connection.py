@@ -57,7 +57,7 @@ class Message:
         self.connection.arrived(self if self.together is None else self.together.pop(0))
 
 
-def kind_of(envelope: Envelope) -> str:
+def message_type_name(envelope: Envelope) -> str:
     """Return the name under which a message is counted: its class, "None" for an empty answer, "error" for a
     failed one."""
     if envelope.error is not None:

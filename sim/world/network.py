@@ -33,7 +33,7 @@ from actors.values import sealed
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
-from sim.world.connection import Connection, Message, kind_of
+from sim.world.connection import Connection, Message, message_type_name
 from sim.world.devices.slowness import Piece
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.network_model import NetworkModel
@@ -381,7 +381,7 @@ class SimulatedNetwork(Transport):
         reason: Literal["", "duplicate"] = "",
     ) -> Message:
         """Return a message that is sent now, and count it."""
-        counts, kind = self.counts, kind_of(envelope)
+        counts, kind = self.counts, message_type_name(envelope)
         counts.sent += 1
         number = next(self.numbers)
         of_type = counts.by_type.get(kind)

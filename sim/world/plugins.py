@@ -107,7 +107,7 @@ class QuantityPlugin(WorldPlugin):
         return self.number(value, self.least, self.most, self.unit, about)
 
 
-def numbers_of(participants: Participants) -> dict[str, ActorId]:
+def actor_ids(participants: Participants) -> dict[str, ActorId]:
     """Return the number of each client and the name of each server, as the user's functions get them."""
     numbers: dict[str, ActorId] = {name: number for number, name in enumerate(participants.clients)}
     return numbers | {name: name for name in participants.servers}

@@ -9,7 +9,7 @@ import pytest
 
 from actors.actor import Actor
 from actors.message import ActorError
-from actors.source_location import frames_of_error, own_line, written
+from actors.source_location import innermost_own_line, location_text, traceback_frames
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
 from tests.actors.world import Client, Note, Script, Work, World, fail, forever, nothing_is_left_of, simulate
@@ -50,7 +50,7 @@ def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where:
     assert failure.action == "stop"
     shown = f"{where} ({failure.location})"
     assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stopped for good)"] == [str(failure)]
-    begins = written(inspect.getfile(Client), inspect.getsourcelines(Client)[1])
+    begins = location_text(inspect.getfile(Client), inspect.getsourcelines(Client)[1])
     assert (failure.location == begins) == (script is await_cancelled)  # which fails in nobody's own line
     message = error.split(": ")[1]
     assert world.events[2:] == [
@@ -239,6 +239,8 @@ def test_the_line_of_a_method_in_several_files_is_the_innermost_of_its_package(
     kind = importlib.import_module("method_in_parts.method").Method
     with pytest.raises(ValueError) as caught:
         kind().run()
-    assert own_line(kind, frames_of_error(caught.value)) == f"{package / 'parts.py'}:3"
+    assert innermost_own_line(kind, traceback_frames(caught.value)) == f"{package / 'parts.py'}:3"
     derived = type("Derived", (kind,), {"__module__": __name__})
-    assert own_line(derived, frames_of_error(caught.value)) == written(__file__, caught.tb.tb_lineno)
+    assert innermost_own_line(derived, traceback_frames(caught.value)) == location_text(
+        __file__, caught.tb.tb_lineno
+    )

@@ -8,28 +8,40 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from sim.cli.commands import run
 from sim.cli.resume_commands import resume
 from sim.run.options import RunOptions
+from sim.studies.worker import CellOptions
 from tests.lists import require_listed
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_each_option_of_a_run_is_read() -> None:
+@pytest.mark.parametrize(
+    ("options", "where", "name", "folders"),
+    [
+        (RunOptions, "sim/run/options.py", "options", ("sim/run", "sim/core")),
+        (CellOptions, "sim/studies/worker.py", "how", ("sim/studies",)),
+    ],
+)
+def test_each_option_of_runs_is_read(
+    options: type[RunOptions | CellOptions], where: str, name: str, folders: tuple[str, ...]
+) -> None:
     """An option that no code reads has no effect, and no message says so."""
     read = {
         node.attr
-        for folder in ("sim/run", "sim/core")
+        for folder in folders
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name | ast.Attribute)
-        and re.search(r"\boptions$", ast.unparse(node.value))
+        and re.search(rf"\b{name}$", ast.unparse(node.value))
     }
-    unread = [each.name for each in fields(RunOptions) if each.name not in read]
+    unread = [each.name for each in fields(options) if each.name not in read]
     assert not unread, (
-        f"no code reads {', '.join(unread)} of RunOptions in sim/run/options.py: use them, or remove them"
+        f"no code reads {', '.join(unread)} of {options.__name__} in {where}: use them, or remove them"
     )
 
 

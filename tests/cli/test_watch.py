@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.cli.watch import bound, server_of, state
+from sim.cli.watch import bound, state, watch_server
 from sim.results.report.html import rendered_page
 from sim.results.report.page import write_report
 from sim.results.store.manifest import Manifest
@@ -108,7 +108,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def served(folder: Path) -> Iterator[int]:
     """Serve a folder, and return the port."""
-    server = server_of(folder)
+    server = watch_server(folder)
     with bound(folder, 0) as place:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()

@@ -12,7 +12,7 @@ import coterie
 from coterie import Sweep, UserError
 from protocols.decentralized import local
 from sim.cli.studies import app
-from sim.studies.index import names_of
+from sim.studies.index import plugin_names
 from tests.protocols.worlds import QUADRATIC
 
 BOTH = {"protocol.name": ["gossip", "local"], "run.evaluate_every": "4 s"}
@@ -181,9 +181,9 @@ def test_what_failed_is_told(tmp_path: Path) -> None:
 
 
 def test_only_unique_names_stand_for_their_code() -> None:
-    assert names_of(["/a/one.py:A", "two.py:A", "pack.two:B", "gossip", "/a/own.py:gossip", 3, "12:30"]) == {
-        "pack.two:B": "B"
-    }
+    assert plugin_names(
+        ["/a/one.py:A", "two.py:A", "pack.two:B", "gossip", "/a/own.py:gossip", 3, "12:30"]
+    ) == {"pack.two:B": "B"}
 
 
 @pytest.mark.long

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from actors.message import Envelope, LastingQuestion, Question, RepeatRequest, RoundMark
-from actors.tcp.frames import FrameError, FrameReader, frame_of
+from actors.tcp.frames import FrameError, FrameReader, with_length_header
 from protocols.decentralized.gossip import Gossip
 from sim.learning.engine import Engine
-from sim.live.codec import codec_of
+from sim.live.codec import codec_for_actors
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
 from sim.live.wire import Stamp
@@ -46,7 +46,7 @@ class Target:
     def __post_init__(self) -> None:
         self.loop = LiveLoop(lambda: 1e9)
         self.network = LiveNetwork(self.loop, 1, NetworkModel(ConnectionModel(Constant(value=0.0))))
-        self.codec = codec_of([Gossip, Anything], self.engine)
+        self.codec = codec_for_actors([Gossip, Anything], self.engine)
         self.network.join(None, "process-0", _PROCESS_OF, self.codec)  # type: ignore[arg-type]
         self.network.attach("client-0", self.came.append)
 
@@ -125,7 +125,7 @@ def damaged(content: bytes, rng: Random) -> bytes:
 
 def try_frames(target: Target, count: int, rng: Random, what: Counter[str]) -> None:
     """Damaged frames, cut into pieces as a network does; every message that they hold is taken or refused."""
-    good = [frame_of([target.codec.encode(genuine(target.engine, rng))]) for _ in range(50)]
+    good = [with_length_header([target.codec.encode(genuine(target.engine, rng))]) for _ in range(50)]
     for number in range(count):
         reader = FrameReader(LARGEST_BYTES)
         content = damaged(b"".join(rng.choice(good)), rng)

@@ -15,8 +15,8 @@ from sim.learning.engine import ClientData, Engine, Optimizer, Vector
 from sim.learning.engine.graph.batch_operations import Gradient, Loss
 from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.operations import Train
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.engine.snapshot import stored
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
+from sim.learning.engine.snapshot import pool_snapshots
 from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
 from sim.learning.objectives import Objective, cross_entropy, quadratic
@@ -184,7 +184,7 @@ class Jobs:
         )
 
     def gradient(self, client: int, at: Vector, step: int = 0) -> Vector:
-        job = SampleJob(client, self.engine.draw_key(client, "train"), step)
+        job = GradientOrLossJob(client, self.engine.draw_key(client, "train"), step)
         return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.sampler(client))), at, job)
 
     def loss(self, client: int, of: Vector, role: str | None = None, step: int = 0) -> Any:
@@ -193,7 +193,7 @@ class Jobs:
         if role is not None:
             subset = self.engine.data.subset(role)
             sampler = BatchSampler(subset, int(subset.counts[client]), "all")
-        job = SampleJob(client, self.engine.draw_key(client, "train"), step)
+        job = GradientOrLossJob(client, self.engine.draw_key(client, "train"), step)
         return self.engine.loss(self.engine.intern(Loss(self.kernel, sampler)), of, job)
 
 
@@ -280,4 +280,4 @@ def course(data: ClientData, engine: Engine, jobs: Jobs, rounds: int, workers: W
     gradients = engine.rows([jobs.gradient(client, params[client]) for client in clients])
     rows = engine.held(params)
     measured = measure_models("classification", jobs.kernel, rows, data.train, list(clients), workers=workers)
-    return Outcome(rows[:], gradients, losses, measured, stored(engine))
+    return Outcome(rows[:], gradients, losses, measured, pool_snapshots(engine))

@@ -16,7 +16,7 @@ from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
 from sim.run.setup.learning import load_learning
@@ -211,7 +211,7 @@ def image_data(counts: list[int] = COUNTS) -> ClientData:
 
 def samples(draw: BatchSampler, engine: Engine, client: int, step: int) -> tuple[Tensor, Tensor]:
     """One client's batch number `step`, for training."""
-    job = SampleJob(client, engine.draw_key(client, "train"), step)
+    job = GradientOrLossJob(client, engine.draw_key(client, "train"), step)
     x, y = draw.samples(draw.batches([job], 0, 1), 0, 1)
     return x[0].cpu(), y[0].cpu()
 

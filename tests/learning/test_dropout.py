@@ -7,7 +7,7 @@ from torch import nn
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
 from sim.learning.engine.graph.drawing import draw
-from sim.learning.engine.graph.sampler import SampleJob
+from sim.learning.engine.graph.sampler import GradientOrLossJob
 from sim.learning.models.modules.dropout import Dropout, replace_dropouts
 from tests.learning.engines import CLASSES, Jobs, client_data, new_engine
 
@@ -85,7 +85,7 @@ def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> Non
     engine, model = new_engine(client_data((6, 6, 6))), architecture()
     jobs, start = Jobs(engine, model), start_of(model)
     found = jobs.train(1, engine.vector(start), done=step)[0].tensor()
-    job = SampleJob(1, engine.draw_key(1, "train"), step)
+    job = GradientOrLossJob(1, engine.draw_key(1, "train"), step)
     drawn = start[None].clone()
     draw(model, drawn, [job], 0)
     number = drawn[0, model.drawn_columns[0]]
@@ -103,7 +103,11 @@ def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> Non
 
 def test_clients_and_steps_draw_other_numbers() -> None:
     model, engine = architecture(), new_engine(client_data((6, 6, 6)))
-    jobs = [SampleJob(client, engine.draw_key(client, "train"), step) for client in (0, 1) for step in (0, 1)]
+    jobs = [
+        GradientOrLossJob(client, engine.draw_key(client, "train"), step)
+        for client in (0, 1)
+        for step in (0, 1)
+    ]
     params = torch.zeros(4, model.numel)
     draw(model, params, jobs, 0)
     numbers = params[:, model.drawn_columns].flatten().tolist()

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from sim.kernel.random import key
 from sim.learning.engine.graph import sampler, samples
 from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob
 from tests.draws import examples
 from tests.learning.engines import client_data
 
@@ -133,7 +133,9 @@ def test_ragged_clients_get_their_own_samples_and_labels() -> None:
     data = client_data([5, 3, 9], label_maps=[[0, 1, 2], [1, 2, 0], [2, 1, 0]])
     subset = data.train
     draw = BatchSampler(subset, 3, "shuffled")
-    batches = draw.batches([SampleJob(client, key(1, client), 4) for client in (2, 0, 1)], skip=0, steps=2)
+    batches = draw.batches(
+        [GradientOrLossJob(client, key(1, client), 4) for client in (2, 0, 1)], skip=0, steps=2
+    )
     assert batches.clients.tolist() == [2, 0, 1]
     assert batches.first is not None
     assert batches.first.tolist() == [4, 4, 4]
@@ -160,7 +162,7 @@ def test_samples_are_the_same_however_many_steps_are_looked_up_at_once(
     found = []
     for limit_bytes in (0, 2 * 3 * 3 * views * 16, 2**20):  # a row and a class take 16
         monkeypatch.setattr(sampler, "_LOOKED_UP_BYTES", limit_bytes)
-        batches = draw.batches([SampleJob(client, key(1, client), 4) for client in (2, 0, 1)], 0, 5)
+        batches = draw.batches([GradientOrLossJob(client, key(1, client), 4) for client in (2, 0, 1)], 0, 5)
         drawn = [draw.samples(batches, step, count) for step, count in enumerate(active)]
         found.append(drawn)
         assert [len(x) for x, _ in drawn] == [len(y) for _, y in drawn] == active
@@ -189,7 +191,7 @@ def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
 ) -> None:
     """Also where they come from a copy in which they lie side by side, and where that would be too large."""
     maps = [[0, 1, 2], [1, 2, 0], [2, 1, 0]]
-    jobs = [SampleJob(client, key(1, client), 7) for client in (2, 0)]
+    jobs = [GradientOrLossJob(client, key(1, client), 7) for client in (2, 0)]
     for limit_bytes in (0, 2**20):
         monkeypatch.setattr(samples, "_STACKED_BYTES", limit_bytes)
         subset = client_data(counts, label_maps=maps).train

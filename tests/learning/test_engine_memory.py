@@ -16,7 +16,7 @@ from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.snapshot import collect
+from sim.learning.engine.snapshot import collect_garbage
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
 from sim.learning.objectives import next_token
@@ -292,7 +292,7 @@ def test_rows_of_cyclic_garbage_are_taken_again_in_one_order(order: tuple[int, .
         cycle.append(cycle)
     del cycle
     vectors.clear()
-    collect(engine)
+    collect_garbage(engine)
     assert engine.pool(3).take(3) == [first, first + 1, first + 2]
 
 

@@ -46,11 +46,17 @@ def test_a_kind_without_its_state_is_refused_where_it_is_defined() -> None:
     """It would fail only in the first training step, or train without its state."""
     with pytest.raises(TypeError, match="slots"):
 
-        @kind("new", uses=())
+        @kind("new", uses=(), tuned_rates=(0.001, 0.1))
         class New(UpdateRule):
             def step(self, *arguments: object) -> None: ...
 
     assert "new" not in optimizers.RULES
+
+
+def test_a_kind_without_learning_rates_to_try_is_refused_where_it_is_defined() -> None:
+    """`coterie tune` would search the range of a different optimizer."""
+    with pytest.raises(TypeError, match="tuned_rates"):
+        kind("new", uses=())  # type: ignore[call-arg]
 
 
 def test_each_setting_that_a_kind_uses_is_one_of_the_optimizer() -> None:

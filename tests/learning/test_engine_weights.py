@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.learning.engine.graph import batch_operations as operations_module
 from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -63,7 +63,7 @@ def test_gradients_with_weights_are_autograds(model: str, backend: str) -> None:
     got = []
     for client in CLIENTS:
         operation = engine.intern(Gradient(jobs.kernel, jobs.sampler(client), "by sample"))
-        job = SampleJob(client, engine.draw_key(client, "train"), client)
+        job = GradientOrLossJob(client, engine.draw_key(client, "train"), client)
         got.append(engine.gradient(operation, at[client], job, engine.vector(weights_of(client))))
     for client in CLIENTS:
         x, y = own_samples(engine.data, client)
@@ -80,7 +80,7 @@ def test_losses_of_samples_are_those_of_each_by_itself(model: str, backend: str)
     plain, weighted, means = [], [], []
     for client in CLIENTS:
         sampler = BatchSampler(engine.data.train, COUNTS[client], "all")
-        job = SampleJob(client, 0, 0)
+        job = GradientOrLossJob(client, 0, 0)
         weights = engine.vector(weights_of(client))
         plain.append(engine.losses(engine.intern(Losses(jobs.kernel, sampler)), of[client], job))
         operation = engine.intern(Losses(jobs.kernel, sampler, "by position"))
@@ -156,8 +156,8 @@ def test_a_gradient_on_all_samples_is_made_in_pieces(weighted: bool, monkeypatch
     handle = engine.vector(weights) if weighted else None
     monkeypatch.setattr(operations_module, "_SAMPLES_AT_ONCE", 4)  # 4, 4 and 1
     operation = Gradient(jobs.kernel, sampler, "by position" if weighted else None)
-    gradient = engine.gradient(operation, at, SampleJob(0, 0, 0), handle)
-    losses = engine.losses(Losses(jobs.kernel, sampler), at, SampleJob(0, 0, 0))
+    gradient = engine.gradient(operation, at, GradientOrLossJob(0, 0, 0), handle)
+    losses = engine.losses(Losses(jobs.kernel, sampler), at, GradientOrLossJob(0, 0, 0))
     x, y = own_samples(engine.data, 0)
     np.testing.assert_allclose(
         gradient.numpy(), plain_gradient("mlp", at, x, y, weights), rtol=1e-4, atol=1e-6

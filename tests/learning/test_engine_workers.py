@@ -12,7 +12,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.nodes import GraphNode
-from sim.learning.engine.snapshot import stored
+from sim.learning.engine.snapshot import pool_snapshots
 from sim.learning.engine.workers import Workers
 from sim.learning.evaluation import measure_models
 from tests.learning.engines import SHAPES, Jobs, client_data, new_engine
@@ -99,7 +99,7 @@ def test_results_and_rows_are_the_same_with_any_number(
             "classification", jobs.kernel, rows, engine.data.train, list(range(CLIENTS)), workers=by
         )
         assert engine.statistics.batches >= 2 * CLIENTS
-        found.append((rows, measured, stored(engine)))
+        found.append((rows, measured, pool_snapshots(engine)))
     (rows, measured, pools), *others = found
     for other_rows, other_measured, other_pools in others:
         assert rows.equal(other_rows)

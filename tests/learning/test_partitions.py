@@ -114,6 +114,13 @@ def test_what_cannot_be_dealt_over_and_over_is_refused_in_words() -> None:
         PARTITIONS["dirichlet"].model_validate({"kind": "dirichlet", "alpha": 1, "repeat": True})
 
 
+@pytest.mark.parametrize("validation", [None, (np.arange(2), np.arange(0))])
+def test_no_kind_can_leave_a_client_without_samples(validation: tuple[np.ndarray, ...] | None) -> None:
+    train = (np.arange(3), np.arange(0 if validation is None else 2))
+    with pytest.raises(UserError, match=r"no (validation )?sample is left for client 1"):
+        Partition(train, train, validation=validation)
+
+
 @examples(60)
 @given(st.sampled_from(ALL), st.integers(2, 12), st.integers(0, 2**31))
 def test_train_samples_have_one_owner_and_test_samples_fit_them(

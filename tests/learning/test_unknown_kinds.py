@@ -17,7 +17,7 @@ from sim.learning.models.backbones import client_backbones
 from sim.learning.models.cnn import Cnn
 from sim.learning.partitions.dealing import Owners
 from sim.learning.partitions.natural import Natural
-from sim.world.bandwidths import bandwidth_of_each
+from sim.world.bandwidths import first_bandwidth_function
 from sim.world.network_model import ConnectionClass
 
 NEW: Any = "new"
@@ -43,7 +43,7 @@ CASES: dict[str, Callable[[], object]] = {
     "clusters of languages": lambda: FourLanguages.model_construct(clusters=NEW).families,
     "state of a return": lambda: Life("name", ANYTHING, ANYTHING, None).returning(NEW),
     "class of connections": lambda: ConnectionClass(ANYTHING, {}, NEW).holds("a", "b"),
-    "bandwidth": lambda: bandwidth_of_each("uplink", NEW, ANYTHING),
+    "bandwidth": lambda: first_bandwidth_function("uplink", NEW, ANYTHING),
 }
 
 

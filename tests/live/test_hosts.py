@@ -7,7 +7,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.live.hosts import read_hosts
-from sim.live.tokens import TOKEN, read_token, tls_of
+from sim.live.tokens import TOKEN, read_token, tls_settings
 
 
 def hosts_at(tmp_path: Path, address: str) -> Path:
@@ -53,7 +53,7 @@ def test_a_pipe_among_certificates_is_not_waited_for(tmp_path: Path, name: str) 
         if other != name:
             (tmp_path / other).write_text("none")
     with pytest.raises(UserError, match="--certificates"):
-        read_token(tmp_path) if name == TOKEN else tls_of(tmp_path, "process-0")
+        read_token(tmp_path) if name == TOKEN else tls_settings(tmp_path, "process-0")
 
 
 def test_a_folder_of_an_impossible_name_has_no_certificates() -> None:
@@ -61,4 +61,4 @@ def test_a_folder_of_an_impossible_name_has_no_certificates() -> None:
         with pytest.raises(UserError, match="has no valid token"):
             read_token(folder)
         with pytest.raises(UserError, match="no valid files for process-0"):
-            tls_of(folder, "process-0")
+            tls_settings(folder, "process-0")

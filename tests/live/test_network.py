@@ -13,7 +13,7 @@ from actors.codec import Codec
 from actors.message import Envelope
 from actors.scan import Buffer, DecodeError
 from sim.learning.engine import Vector
-from sim.live.codec import codec_of, message_types
+from sim.live.codec import codec_for_actors, message_types
 from sim.live.control import Presence, TransferCut, TransferStarted
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
@@ -192,7 +192,7 @@ def test_vectors_travel_as_arrays_and_arrive_as_handles() -> None:
     sent = engine.vector(_tensor(numbers))
     other.vector(_tensor(numbers))
     envelope = Envelope("a1", "b1", Note((sent, engine.scalar(2.5), numbers)))
-    found = Codec(Note, handle=codec_of([Note], other)._handle).decode(CODEC.encode(envelope))
+    found = Codec(Note, handle=codec_for_actors([Note], other)._handle).decode(CODEC.encode(envelope))
     vector, scalar, array = found.message.content
     assert type(vector) is Vector and vector.engine is other
     assert np.array_equal(vector.numpy(), numbers)
@@ -212,7 +212,7 @@ def test_vectors_travel_as_arrays_and_arrive_as_handles() -> None:
 def test_vectors_that_no_client_sends_are_refused(values: np.ndarray) -> None:
     engine = new_engine()
     engine.vector(_tensor(np.zeros(15, np.float32)))
-    handle = codec_of([Note], engine)._handle
+    handle = codec_for_actors([Note], engine)._handle
     assert handle is not None
     with pytest.raises(DecodeError):
         handle(values)
@@ -221,7 +221,7 @@ def test_vectors_that_no_client_sends_are_refused(values: np.ndarray) -> None:
 def test_a_peer_cannot_open_pools_without_end() -> None:
     engine = new_engine()
     engine.vector(_tensor(np.zeros(200, np.float32)))
-    handle = codec_of([Note], engine)._handle
+    handle = codec_for_actors([Note], engine)._handle
     assert handle is not None
     refused = 0
     for width in range(2, 200):

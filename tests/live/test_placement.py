@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.live.hosts import addresses_on, host_of, read_hosts
+from sim.live.hosts import addresses_on, hosts_by_process, read_hosts
 from sim.live.placement import COORDINATOR, place_actors, require_live
-from sim.live.tokens import read_token, tls_of
+from sim.live.tokens import read_token, tls_settings
 from sim.scenario.scenario import load_scenario
 from sim.world.churn.schedule import ChurnEvent
 
@@ -21,7 +21,7 @@ def test_clients_are_dealt_in_turns_and_servers_are_with_the_first() -> None:
         "process-0": ("server", "client-0", "client-2", "client-4"),
         "process-1": ("client-1", "client-3", "client-5"),
     }
-    assert who.process_of["client-3"] == "process-1"
+    assert who.process_by_actor["client-3"] == "process-1"
     assert who.first == ["process-0", "process-1"]
 
 
@@ -89,7 +89,7 @@ def test_hosts_have_the_processes_that_their_file_says(tmp_path: Path) -> None:
     file.write_text(HOSTS)
     hosts = read_hosts(file)
     who = place_actors(CLIENTS, [], [ChurnEvent(5.0, "crash", (1,))], 3)
-    assert {process: host.name for process, host in host_of(hosts, who).items()} == {
+    assert {process: host.name for process, host in hosts_by_process(hosts, who).items()} == {
         COORDINATOR: "a",
         "process-0": "a",
         "process-1": "a",
@@ -142,4 +142,4 @@ def test_a_pipe_among_the_certificates_is_not_waited_for(tmp_path: Path, name: s
     os.mkfifo(tmp_path / name)
     with pytest.raises(UserError, match=r"has no valid token|no valid files for process-0"):
         read_token(tmp_path)
-        tls_of(tmp_path, "process-0")
+        tls_settings(tmp_path, "process-0")

@@ -215,7 +215,7 @@ def test_a_machine_that_takes_part_says_why_its_processes_ended(monkeypatch: pyt
     monkeypatch.setattr(coordinator, "start", lambda order: Ended(1))
     monkeypatch.setattr(coordinator, "end", lambda processes, patience_s: None)
     with pytest.raises(coordinator.ProcessFailed, match="process-0 ended: the coordinator has ended"):
-        coordinator.take_part(ORDER, ["process-0", "process-1"])
+        coordinator.run_processes_for_coordinator(ORDER, ["process-0", "process-1"])
 
 
 def test_a_port_that_is_in_use_is_named() -> None:
@@ -256,15 +256,15 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
 def test_certificates_are_made_once(tmp_path: Path, what: str) -> None:
     pytest.importorskip("cryptography")
     from sim.live.certificates import make_certificates
-    from sim.live.tokens import read_token, tls_of
+    from sim.live.tokens import read_token, tls_settings
 
     folder = tmp_path / "certificates"
     make_certificates(folder, ["coordinator", "process-0"])
     assert len(read_token(folder)) == 32
-    assert tls_of(folder, "process-0").server is not None
+    assert tls_settings(folder, "process-0").server is not None
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
     with pytest.raises(UserError, match="no valid files for process-9"):
-        tls_of(folder, "process-9")
+        tls_settings(folder, "process-9")
     with pytest.raises(UserError, match="must be empty or new"):
         make_certificates(folder if what == "again" else tmp_path, ["coordinator"])
 

@@ -21,7 +21,7 @@ from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import cross_entropy
 from sim.plugins.loader import Plugin
-from sim.plugins.section import section_of
+from sim.plugins.section import section_with_plugin_keys
 
 INPUTS, CLASSES, BATCH = 16, 3, 6
 RATE = 0.1
@@ -539,7 +539,7 @@ def section(make: Callable[[], nn.Module]) -> OwnModel:
     def Net() -> nn.Module:
         return make()
 
-    kind = section_of(OwnModel, "name", Plugin("model.name", "net.py:Net", Net, None, None))
+    kind = section_with_plugin_keys(OwnModel, "name", Plugin("model.name", "net.py:Net", Net, None, None))
     return kind(name="net.py:Net")
 
 

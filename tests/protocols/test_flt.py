@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_limits
 
-from protocols.federated.flt import centroids_of, clusters_of, encoded, matching_distance
+from protocols.federated.flt import clusters_by_linkage, encoded, k_means_centroids, matching_distance
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from tests.protocols.decoupled import own_data
@@ -53,7 +53,7 @@ def test_the_distance_is_that_of_the_best_matching(one: np.ndarray, other: np.nd
 def test_centroids_are_those_of_the_best_parting(seed: int) -> None:
     """Of seven points in two parts all partings can be tried."""
     points = np.random.default_rng(seed).normal(size=(7, 3))
-    found = centroids_of(points, 2, seed)
+    found = k_means_centroids(points, 2, seed)
 
     def spread(part: tuple[int, ...]) -> float:
         parts = points[list(part)], np.delete(points, part, axis=0)
@@ -65,7 +65,7 @@ def test_centroids_are_those_of_the_best_parting(seed: int) -> None:
 
 
 def test_there_are_no_more_centroids_than_different_samples() -> None:
-    assert sorted(centroids_of([[1.0], [5.0], [1.0]], 5, 0).tolist()) == [[1.0], [5.0]]
+    assert sorted(k_means_centroids([[1.0], [5.0], [1.0]], 5, 0).tolist()) == [[1.0], [5.0]]
 
 
 def test_centroids_do_not_depend_on_the_number_of_threads() -> None:
@@ -73,7 +73,7 @@ def test_centroids_do_not_depend_on_the_number_of_threads() -> None:
     points, told = np.random.default_rng(0).normal(size=(3000, 16)), set()
     for threads in (1, 2, 4):
         with threadpool_limits(threads):
-            told.add(centroids_of(points, 5, 0).tobytes())
+            told.add(k_means_centroids(points, 5, 0).tobytes())
     assert len(told) == 1
 
 
@@ -99,16 +99,16 @@ def test_clusters_are_those_of_average_linkage(seed: int, count: int) -> None:
     points = np.random.default_rng(seed).normal(size=(7, 2))
     distances = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
     of_pairs = distances[np.triu_indices(7, k=1)]
-    found = clusters_of(of_pairs, count)
+    found = clusters_by_linkage(of_pairs, count)
     assert parts_of(found) == joined(distances, lambda nearest, parts: parts > count)
     assert list(dict.fromkeys(found)) == list(range(max(found) + 1))
     share = 0.1 * count
-    by_share = clusters_of(of_pairs, 1, share)
+    by_share = clusters_by_linkage(of_pairs, 1, share)
     assert parts_of(by_share) == joined(distances, lambda nearest, parts: nearest <= share * distances.max())
 
 
 def test_one_client_is_a_cluster() -> None:
-    assert clusters_of([], 3) == [0]
+    assert clusters_by_linkage([], 3) == [0]
 
 
 def test_the_encoder_is_a_matrix() -> None:
@@ -268,8 +268,8 @@ def test_nothing_is_drawn_that_the_seed_does_not_set() -> None:
         "from protocols.federated import flt\n"
         "from sim.run.foreign_draws import foreign_draws\n"
         "with foreign_draws([]) as found:\n"
-        "    centroids = flt.centroids_of([[0.0], [1.0], [5.0]], 2, 0)\n"
-        "    flt.clusters_of([flt.matching_distance(centroids, centroids)], 2)\n"
+        "    centroids = flt.k_means_centroids([[0.0], [1.0], [5.0]], 2, 0)\n"
+        "    flt.clusters_by_linkage([flt.matching_distance(centroids, centroids)], 2)\n"
         "assert not found, found\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -15,7 +15,7 @@ import coterie
 from protocols.shared.low_rank import (
     Sizes,
     best_factors,
-    factors_of,
+    concatenated_factors,
     refitted,
     sum_of_products,
     with_factors,
@@ -163,7 +163,7 @@ def test_factors_and_products_have_their_places_in_the_model() -> None:
     model, factors = torch.arange(10.0), torch.arange(100.0, 106.0)
     changed = with_factors(model, factors, sizes=sizes, places=places)
     assert changed.tolist() == [100, 101, 102, 3, 4, 103, 104, 105, 8, 9]
-    assert factors_of(changed, sizes=sizes, places=places).tolist() == factors.tolist()
+    assert concatenated_factors(changed, sizes=sizes, places=places).tolist() == factors.tolist()
     products = torch.tensor([10.0, 20.0, 30.0, 40.0])
     assert with_products(model, products, sizes=sizes, places=places, add=True).tolist() == [
         *(0, 1, 2, 13, 24, 5, 6, 7, 38, 49),

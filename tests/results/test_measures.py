@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sim.learning.metrics import METRICS, Metric, metrics_of
+from sim.learning.metrics import METRICS, Metric, selected_metrics
 from sim.results.measures import MEASURES, measure_called
 from tests.lists import require_listed
 
@@ -33,7 +33,7 @@ def test_each_task_of_a_measure_has_metrics_and_some_by_default() -> None:
     tasks = {task for measure in MEASURES for task in measure.tasks}
     require_listed(tasks, METRICS, "METRICS in sim/learning/metrics.py")
     for task in tasks:
-        assert metrics_of(task), f'add "{task}" to _DEFAULTS in sim/learning/metrics.py'
+        assert selected_metrics(task), f'add "{task}" to _DEFAULTS in sim/learning/metrics.py'
 
 
 K, T = 3, 4  # classes or targets, tokens

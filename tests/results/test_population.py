@@ -12,7 +12,7 @@ from sim.results.population import (
     Population,
     catch_up_time,
     dip_and_recovery,
-    panel_of,
+    metric_panel,
     settled_summary,
 )
 
@@ -203,8 +203,8 @@ def test_nothing_to_measure(moves: list[LifecycleEvent]) -> None:
 def test_panel_of_a_long_table() -> None:
     rows = [(0.0, "b", "accuracy", 0.5), (1.0, "a", "accuracy", 0.25), (1.0, "all", "accuracy", 9.0)]
     frame = pl.DataFrame(rows, schema=["time", "actor", "name", "value"], orient="row").lazy()
-    panel = panel_of(frame, "accuracy", ["a", "b"])
+    panel = metric_panel(frame, "accuracy", ["a", "b"])
     assert panel is not None
     assert panel.times.tolist() == [0.0, 1.0]
     np.testing.assert_array_equal(panel.values, [[NAN, 0.5], [0.25, NAN]])
-    assert panel_of(frame, "loss", ["a", "b"]) is None
+    assert metric_panel(frame, "loss", ["a", "b"]) is None

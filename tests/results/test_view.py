@@ -72,6 +72,14 @@ def test_intervals_are_sorted_and_totalled(run):
     assert view.busy_s.tolist() == [0.0, 4.0, 0.0]
 
 
+def test_intervals_and_arrivals_that_were_not_kept_are_none_and_not_empty(run):
+    """Empty ones mean idle devices and no messages: code that forgets the case gets an error."""
+    run.write_intervals([])
+    view = RunView(run)
+    assert view.intervals("busy", range(3)) is None and view.intervals("busy", []) is None
+    assert view.last_arrivals([0], [np.array([1.0])]) is None
+
+
 def test_snapshots(run):
     view = RunView(run)
     assert view.snapshot_times(9).tolist() == [0.0, 5.0]

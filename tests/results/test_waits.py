@@ -6,10 +6,10 @@ import pytest
 
 from actors.message import Envelope
 from sim.results.report.one_client import course, waited_for
-from sim.results.report.tables import clients
+from sim.results.report.tables import clients_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
-from sim.results.waits import kept_waiting_s, waits_of
+from sim.results.waits import find_waits, kept_waiting_s
 from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import QUADRATIC, run
@@ -55,7 +55,7 @@ def view(tmp_path) -> RunView:
 
 
 def test_a_wait_is_for_the_last_message_of_the_instant_in_which_it_ends(view):
-    first, second, third = waits_of(view, range(3))
+    first, second, third = find_waits(view, range(3))
     assert first.by_sender == {"client-1": 4.0, "client-2": 10.0}, "the last wait began when it came back"
     assert {who: list(kinds) for who, kinds in first.kinds.items()} == {
         "client-1": ["Pull"],
@@ -75,7 +75,7 @@ def test_the_picture_and_the_table_say_so(view):
         "client-1: 4 s",
         "a time limit or pause: 10 s",
     ]
-    table = clients(view)
+    table = clients_table(view)
     column = table.heads.index("waiting time caused")
     assert {row[0]: row[column].value for row in table.rows} == {
         "client-0": 0.0,
@@ -96,8 +96,8 @@ def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
 
 def test_without_messages_nobody_knows(tmp_path):
     view = RunView(write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=2))
-    assert waits_of(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
-    assert "waiting time caused" not in clients(view).heads
+    assert find_waits(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
+    assert "waiting time caused" not in clients_table(view).heads
 
 
 @pytest.mark.parametrize(

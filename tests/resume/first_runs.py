@@ -17,7 +17,7 @@ import tomli_w
 
 from sim.core.process import quiet_collector
 from sim.errors import UserError
-from sim.learning.engine.snapshot import collect, stored
+from sim.learning.engine.snapshot import collect_garbage, pool_snapshots
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
@@ -42,9 +42,9 @@ def left_by(text: str, overrides: Sequence[str]) -> tuple[str, dict[int, list[in
         scenario = load_scenario(write(Path(folder), text), overrides)
         with quiet_collector(), closing(build(scenario, device="cpu")) as simulation:
             engine = simulation.engine
-            simulation.add_hook(AtEvaluations(lambda _: collect(engine)))
+            simulation.add_hook(AtEvaluations(lambda _: collect_garbage(engine)))
             simulation.run()
-            rows = {width: there.free.tolist() for width, there in stored(engine).items()}
+            rows = {width: there.free.tolist() for width, there in pool_snapshots(engine).items()}
             return simulation.trace.hash(), rows
 
 

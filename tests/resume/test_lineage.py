@@ -18,7 +18,7 @@ from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.recorded import RecordedEngine, recorded_terms
 from sim.learning.engine.replay_log import RecordedReadLog
 from sim.run.resume.lineage import ObserverOfModels, lineage_of, traced
-from sim.run.resume.made_of import made_of
+from sim.run.resume.model_sources import model_source_lines
 from tests.draws import examples
 from tests.fuzz.worlds import SCENARIOS
 from tests.protocols.test_survival import LOSSY, variants
@@ -255,7 +255,7 @@ def test_a_run_without_logged_factors_says_what_it_lacks(
     assert path is not None
     found = lineage_of(path)
     assert any(reason == UNKNOWN and count > 0 for (reason, _), count in found.reads.items())
-    told = "\n".join(made_of(found, 0))
+    told = "\n".join(model_source_lines(found, 0))
     assert f"Not in these shares: {UNKNOWN}" in told
 
 

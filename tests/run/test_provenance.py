@@ -125,9 +125,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(root, "init", "--quiet")
     monkeypatch.setattr(sim.run.save.provenance, "PRODUCT", root)
     monkeypatch.setattr(sim.run.save.provenance, "__file__", str(root / "sim" / "run" / "provenance.py"))
-    sim.run.save.provenance._checkout.cache_clear()
+    sim.run.save.provenance._git_commit.cache_clear()
     yield root
-    sim.run.save.provenance._checkout.cache_clear()
+    sim.run.save.provenance._git_commit.cache_clear()
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -139,7 +139,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def commit_said() -> tuple[str | None, bool | None]:
-    sim.run.save.provenance._checkout.cache_clear()
+    sim.run.save.provenance._git_commit.cache_clear()
     said = provenance("cpu")
     return said["commit"], said["changed_since_commit"]
 
@@ -161,4 +161,4 @@ def test_the_commit_where_it_is_a_checkout(checkout: Path, monkeypatch: pytest.M
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert commit_said() == (None, None)
-    sim.run.save.provenance._checkout.cache_clear()
+    sim.run.save.provenance._git_commit.cache_clear()

@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.scenario.refusals import kinds_of
+from sim.scenario.refusals import kind_descriptions
 from sim.world.latency.kinds import Latency
 from tests.scenario.texts import SMALL, changed, write
 
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
 RATES = 'write a number and one of bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, GB/s, such as "10 Mbit/s"'
 CHURN = '\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{clients}]\n'
-LATENCIES = ", ".join(kinds_of(Latency))
+LATENCIES = ", ".join(kind_descriptions(Latency))
 CUT = "\n[[network.partition]]\n"
 
 

@@ -50,7 +50,7 @@ def test_an_own_protocol_is_named_as_it_was_typed(tmp_path: Path) -> None:
 
 def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.run.setup.checking.check", lambda *given: None)
-    for name in ("outline", "notices_of"):
+    for name in ("outline", "setting_notices"):
         monkeypatch.setattr(f"sim.cli.outline.{name}", lambda *given: [])
     result = CliRunner().invoke(app, ["check", str(FEDAVG), "--set", "protocol.name=local"])
     assert result.exit_code == 0

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sim.cli.commands import app
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
-from sim.results.waits import kept_waiting_s, waits_of
+from sim.results.waits import find_waits, kept_waiting_s
 from tests.simulation.test_results import WORLD
 from tests.simulation.worlds import DIGITS, run
 
@@ -123,7 +123,7 @@ def test_in_rounds_all_of_the_waiting_is_for_peers_the_slow_one_first(tmp_path: 
     result = run(tmp_path, DIGITS, "protocol.name=dpsgd", "protocol.mode=synchronous", slow)
     assert result.directory is not None
     view = RunView(RunDirectory.load(result.directory))
-    waited = waits_of(view, range(len(view.clients)))
+    waited = find_waits(view, range(len(view.clients)))
     assert waited is not None and view.busy_s is not None
     for client, each in enumerate(waited):
         idle_s = view.up_s[client] - view.busy_s[client]

@@ -14,7 +14,7 @@ from sim.studies.cells import Plan
 from sim.studies.comparison import Comparison
 from sim.studies.study import StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult
-from sim.studies.words import stated_labels, words_of
+from sim.studies.words import key_label, stated_labels
 from tests.results.synthetic import write_run
 
 
@@ -156,7 +156,7 @@ def test_without_training_alone_the_worst_tenth_is_named(small: Small) -> None:
     ],
 )
 def test_keys_have_labels_in_words(key: str, words: str) -> None:
-    assert words_of(key) == words
+    assert key_label(key) == words
 
 
 def test_labels_are_stated_for_axes() -> None:

@@ -17,7 +17,7 @@ from sim.cli.studies import app
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached
 from sim.results.store.run_directory import RunDirectory
-from sim.results.text import inert
+from sim.results.text import without_formula
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison, without_results
 from sim.studies.index import INDEX
@@ -304,12 +304,12 @@ def test_names_are_no_formulas_and_no_mathematics(small: Small, tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["=1", "+SUM(A1)", "-a", "@x", "\t=1", "\r=1", "--1", "-1+1"])
 def test_a_text_that_a_spreadsheet_would_compute_is_made_none(text: str) -> None:
-    assert inert(text) == f"'{text}"
+    assert without_formula(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("value", ["", "a=1", "-0.5", "+1e3", -0.5, None, "\N{MINUS SIGN}1"])
 def test_other_values_stay_in_tables(value: object) -> None:
-    assert inert(value) == value
+    assert without_formula(value) == value
 
 
 def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
-from sim.studies.page_data import content_of
+from sim.studies.page_data import study_page_content
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
-from sim.studies.tables import frames, tables_to_show
+from sim.studies.tables import csv_frames, tables_to_show
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -43,9 +43,9 @@ def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
     assert shown.heads == ["energy", "cost [EUR]", "CO2"] and "energy.carbon" in shown.note
     for row, group in zip(shown.rows, comparison.groups, strict=True):
         assert row[-3].endswith("J") and row[-1] == "\N{EN DASH}", group.label
-    for row in frames(comparison)["runs"].iter_rows(named=True):
+    for row in csv_frames(comparison)["runs"].iter_rows(named=True):
         assert row["cost"] == pytest.approx(row["joules"] / 3.6e6 * 0.36) and row["co2_grams"] is None
-    scales = content_of(comparison, tmp_path).facts["scales"]
+    scales = study_page_content(comparison, tmp_path).facts["scales"]
     assert {"kind": "joules", "label": "energy"} in scales
 
 
@@ -64,4 +64,4 @@ def test_an_unknown_energy_is_no_cost_of_a_target(tmp_path: Path) -> None:
 def test_without_constants_nothing_is_shown(tmp_path: Path) -> None:
     comparison = compared(tmp_path, STUDY.replace("[0, 0.2]", "[0]"))
     assert "Energy of a run" not in [table.title for table in tables_to_show(comparison)]
-    assert "joules" not in frames(comparison)["runs"].columns
+    assert "joules" not in csv_frames(comparison)["runs"].columns

@@ -13,7 +13,7 @@ from sim.studies.comparison import Comparison
 from sim.studies.pages import write_comparison
 from sim.studies.study import StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult
-from sim.studies.tables import interval
+from sim.studies.tables import interval_text
 from tests.results.synthetic import write_run
 
 Small = tuple[Plan, SweepResult]
@@ -64,7 +64,7 @@ def test_intervals_of_shares_end_at_none_and_all(
     low, most = stats.t.interval(0.95, 1, loc=mean, scale=stats.sem(values))
     found = comparison.lines[0].estimate
     assert (found.low, found.high) == pytest.approx((max(low, 0), min(most, 1)))
-    shown = interval(found, "accuracy")
+    shown = interval_text(found, "accuracy")
     if low < 0 or most > 1:
         assert shown == f"{100 * mean:.1f} ({100 * max(low, 0):.1f} to {100 * min(most, 1):.1f})"
     else:

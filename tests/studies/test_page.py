@@ -14,7 +14,7 @@ from sim.results.store.output_dir import REPORT
 from sim.studies import page_data
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import Comparison
-from sim.studies.pages import page_of, write_comparison
+from sim.studies.pages import study_page, write_comparison
 from sim.studies.study import Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.results.explore.unpacked import facts_and_columns
@@ -30,7 +30,7 @@ def number(text: str | None) -> float | None:
 
 
 def page(comparison: Comparison, folder: Path) -> str:
-    return page_of(comparison, folder, pictures={}, texts={})
+    return study_page(comparison, folder, pictures={}, texts={})
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from sim.studies.pictures import _profile
 from sim.studies.statistics import trimmed_mean
 from sim.studies.study import load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import over_clients
+from sim.studies.tables import over_clients_table
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -114,7 +114,7 @@ def test_the_statistics_are_those_of_each_clients_results(beside_alone: SweepRes
 @pytest.mark.long
 def test_table_page_latex_and_csv_agree(beside_alone: SweepResult, tmp_path: Path) -> None:
     comparison = Comparison(load_study([beside_alone.directory]), metrics=["distance", "messages.sent"])
-    shown = over_clients(comparison)
+    shown = over_clients_table(comparison)
     assert shown is not None and shown.heads == [
         "distance to the local optimum, IQM",
         "better than baseline [%]",
@@ -153,11 +153,11 @@ def test_a_profile_has_the_share_of_clients_that_reach_each_result(beside_alone:
 
 def test_metrics_that_are_not_of_clients_have_none(small: Small, tmp_path: Path) -> None:
     comparison = Comparison(load_study([small[1].directory]), metrics=["messages.sent"])
-    assert over_clients(comparison) is None
+    assert over_clients_table(comparison) is None
     write_comparison(comparison, tmp_path)
     assert not (tmp_path / "robust.tex").exists()
     whole = Comparison(load_study([small[1].directory]))
-    shown = over_clients(whole)
+    shown = over_clients_table(whole)
     assert shown is not None and "worse than alone [%]" not in shown.heads  # no run measured it
 
 

@@ -4,9 +4,10 @@ from itertools import product
 
 import pytest
 
-from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
+from protocols.framework.search_space import OneOf, Range, SearchSpace
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.studies.tuning.listing import space_lines
+from sim.studies.tuning.methods import learning_rates
 
 SHARES = (0.0, 0.37, 0.999999, 1.0)
 
@@ -59,6 +60,10 @@ def test_all_methods_search_the_same_learning_rates() -> None:
 
 def test_the_list_names_each_method_with_its_ranges() -> None:
     lines = list(space_lines())
+    assert lines[0].endswith(
+        "learning_rate 0.003 to 1, log scale with sgd; 0.0001 to 0.03, log scale with adam; "
+        "0.0001 to 0.03, log scale with adamw"
+    )
     for name in list_protocols():
         assert any(line.startswith(f"{name}: ") for line in lines)
     at = next(index for index, line in enumerate(lines) if line.startswith("pfedme: "))

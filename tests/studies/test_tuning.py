@@ -20,11 +20,11 @@ from sim.studies.cells import Stated, plan
 from sim.studies.comparison import Comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
-from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
+from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, spread
 from sim.studies.tuning.files import BEST, BEST_OF, TRIALS, TUNED, best_rows, write_files
-from sim.studies.tuning.methods import conditions_of, methods_of
+from sim.studies.tuning.methods import conditions_of, tuned_methods
 from sim.studies.tuning.sampler_names import SamplerName
-from sim.studies.tuning.samplers import Sobol, sampler_of
+from sim.studies.tuning.samplers import Sobol, make_sampler
 from sim.studies.tuning.tuning import Tuning, TuningResult, tune, tuning_seeds
 from sim.studies.worker import CellResult, Task, run_cell
 from tests.studies.conftest import here
@@ -52,7 +52,7 @@ class Still(Client):
 
 
 def tuning_of(path: Path, names: list[str], trials: int = 4, **options: object) -> Tuning:
-    methods = methods_of(Stated(path, (), (), True), names, 0.2)
+    methods = tuned_methods(Stated(path, (), (), True), names, 0.2)
     settings = {"seeds": (11, 12), "sampler": SamplerName.sobol, "seed": 3} | options
     return Tuning(path, methods, trials, **settings)  # type: ignore[arg-type]
 
@@ -210,7 +210,7 @@ def test_held_back_samples_select_where_there_are_classes(tmp_path: Path) -> Non
     text = text.replace('name = "quadratic"\ndimension = 3\nclusters = 2', data)
     text = text.replace('[model]\nname = "point"', '[model]\nname = "mlp"\nhidden = [8]')
     path = study(tmp_path, text)
-    (method,) = methods_of(Stated(path, (), (), True), [], 0.25)
+    (method,) = tuned_methods(Stated(path, (), (), True), [], 0.25)
     assert method.selected_by.name == "validation_accuracy"
     assert method.tested_by.name == "accuracy"
     assert "data.validation_share=0.25" in method.stated.overrides
@@ -227,14 +227,16 @@ def test_the_best_of_k_is_the_mean_over_all_subsets() -> None:
     tests = [0.2, 0.7, math.nan, 0.6, 0.8, 0.0]
     for k in range(2, 7):
         chosen = [max(subset, key=lambda index: scores[index]) for subset in combinations(range(6), k)]
-        assert best_of(scores, tests, k) == pytest.approx(np.mean([tests[index] for index in chosen]))
-    assert math.isnan(best_of(scores, tests, 1))  # the only trial may be the failed one
+        assert expected_best_of(scores, tests, k) == pytest.approx(
+            np.mean([tests[index] for index in chosen])
+        )
+    assert math.isnan(expected_best_of(scores, tests, 1))  # the only trial may be the failed one
 
 
 def test_more_trials_never_lower_the_expected_selection(tuned: TuningResult) -> None:
     for trials in tuned.trials.values():
         scores = [trial.score for trial in trials]
-        found = [best_of(scores, scores, k) for k in numbers_of_trials(len(scores))]
+        found = [expected_best_of(scores, scores, k) for k in numbers_of_trials(len(scores))]
         assert found == sorted(found)
         assert found[-1] == max(scores)
 
@@ -256,7 +258,7 @@ def test_tpe_asks_the_same_in_every_session(tmp_path: Path) -> None:
     values = list(method.space.values())
 
     def asked() -> list[list[tuple[float, ...]]]:
-        sampler, found = sampler_of(SamplerName.tpe, values, 3, "gossip"), []
+        sampler, found = make_sampler(SamplerName.tpe, values, 3, "gossip"), []
         for batch in range(3):
             points = sampler.ask(20 - 8 * batch)
             sampler.tell(
@@ -320,12 +322,14 @@ def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path
 
 def test_a_kept_setting_is_not_searched(tmp_path: Path) -> None:
     stated = Stated(study(tmp_path), (), (), True)
-    searched, kept = (methods_of(stated, ["gossip", "alone"], 0.2, keep) for keep in ((), ["protocol.merge"]))
+    searched, kept = (
+        tuned_methods(stated, ["gossip", "alone"], 0.2, keep) for keep in ((), ["protocol.merge"])
+    )
     assert [*searched[0].space] == ["training.learning_rate", "protocol.merge", "protocol.local_steps"]
     assert [*kept[0].space] == ["training.learning_rate", "protocol.local_steps"]
     assert kept[1].space == searched[1].space
     with pytest.raises(UserError, match=r"--keep protocol\.nope: no method searches this key"):
-        methods_of(stated, ["gossip"], 0.2, ["protocol.nope"])
+        tuned_methods(stated, ["gossip"], 0.2, ["protocol.nope"])
 
 
 LINKS = """

@@ -6,34 +6,37 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.settings.tables import tagged
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.world.churn.processes import (
     AssignedSessions,
+    ChurnProcess,
     ChurnProcessKind,
     DiurnalChurn,
     PoissonChurn,
     SessionsOfAnybody,
     SessionsOfEach,
 )
-from sim.world.churn.schedule import absent_at_start, validate_schedule
+from sim.world.churn.schedule import ChurnEvent, absent_at_start, validate_schedule
 from sim.world.churn.sessions import (
     ExponentialLength,
     LogNormalLength,
     Session,
     WeibullLength,
-    sessions_of_size,
-    spot_sessions,
+    read_spot_instance_sessions,
+    sessions_from_sizes,
 )
 from sim.world.distributions import Distribution
 from sim.world.participants import Participants
+from tests.lists import require_listed
 
 FOLDER = os.environ.get("COTERIE_DATA")
 HOUR_S = 3600.0
@@ -239,8 +242,47 @@ def test_any_sessions_make_a_possible_schedule(drawn: list[Session], pool: int, 
     assert started + there == meant - found.turned_away
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "poisson": {"every": "2 s", "session": {"kind": "exponential", "mean": "5 s"}},
+    "diurnal": {"every": "2 s", "period": "20 s", "session": {"kind": "exponential", "mean": "5 s"}},
+    "trace": {"source": "aws_2020-03-15", "speedup": 10},
+    "table": {"file": "sessions.csv"},
+}
+"""Keys of each kind, with which some of four clients join within 30 s."""
+
+
+def test_every_kind_of_churn_is_played() -> None:
+    require_listed(tagged(ChurnProcess), KINDS, f"KINDS in {__file__}, with its keys")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_of_churn_makes_a_possible_schedule_which_only_the_seed_changes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sessions.csv").write_text("client,start_s,end_s\n0,0,8\n2,4,9\n2,12,40\n")
+    (tmp_path / "spot-churn").mkdir()
+    (tmp_path / "spot-churn/spot_sessions_2020.csv").write_text(
+        "run,instance,start_s,end_s,censored\naws_2020-03-15,a,0,50,0\naws_2020-03-15,b,100,600,1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    process = tagged(ChurnProcess)[name].model_validate({"kind": name, **KINDS[name]})
+
+    def played(seed: int) -> list[ChurnEvent]:
+        folder = DataFolder(tmp_path)
+        return process.play(0, range(4), 30.0, Participants(seed, "abcd", data_folder=folder)).events
+
+    events = sorted(played(1), key=lambda event: event.time_s)
+    validate_schedule(events, 4)
+    assert events and all(0 <= event.time_s < 30 for event in events)
+    assert sorted(played(1), key=lambda event: event.time_s) == events
+    is_random = process.interval is not None
+    assert (sorted(played(2), key=lambda event: event.time_s) != events) == is_random, (
+        f"{name}: with another seed, the sessions differ if and only if the kind states an interval"
+    )
+
+
 def test_a_step_curve_becomes_sessions() -> None:
-    assert sessions_of_size([(0, 2), (10, 2), (10, 3), (20, 3), (20, 1), (40, 1), (40, 2)]) == [
+    assert sessions_from_sizes([(0, 2), (10, 2), (10, 3), (20, 3), (20, 1), (40, 1), (40, 2)]) == [
         (0.0, 20.0),
         (0.0, 20.0),
         (10.0, math.inf),
@@ -252,7 +294,7 @@ def test_a_step_curve_becomes_sessions() -> None:
 def test_measured_sessions_are_those_of_the_file() -> None:
     assert FOLDER is not None
     runs = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-    found = {run: spot_sessions(run, "churn", DataFolder(Path(FOLDER))) for run in runs}
+    found = {run: read_spot_instance_sessions(run, "churn", DataFolder(Path(FOLDER))) for run in runs}
     assert [len(of_run) for of_run in found.values()] == [39, 423, 28]
     ended = [[end - start for start, end in of_run if end < math.inf] for of_run in found.values()]
     assert [len(lengths) for lengths in ended] == [32, 417, 28]
@@ -263,7 +305,7 @@ def test_measured_sessions_are_those_of_the_file() -> None:
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     assert FOLDER is not None
-    found = spot_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
+    found = read_spot_instance_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
     up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
     assert max(up) == 16
 
@@ -279,8 +321,8 @@ def test_a_part_of_a_measured_group_is_refused_wherever_it_was_cut_off(tmp_path:
     whole, part = (Path(FOLDER) / name).read_bytes(), tmp_path / name
     part.parent.mkdir()
     part.write_bytes(whole)
-    assert spot_sessions(group, "churn", DataFolder(tmp_path))
+    assert read_spot_instance_sessions(group, "churn", DataFolder(tmp_path))
     for size in range(1, len(whole.rstrip()), 7):
         part.write_bytes(whole[:size])
         with pytest.raises(UserError):
-            spot_sessions(group, "churn", DataFolder(tmp_path))
+            read_spot_instance_sessions(group, "churn", DataFolder(tmp_path))

@@ -13,7 +13,7 @@ from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.run.setup.builder import build
 from sim.scenario.sections.change import changed_networks
-from sim.world.bandwidth_tables import BandwidthTable
+from sim.world.changing_bandwidths import ChangingBandwidthFromTable
 from sim.world.latency.table import LatencyOverTime, TableLatency
 from sim.world.loss.models import LossProcess, PairLosses
 from sim.world.loss.table import TableLoss
@@ -113,7 +113,7 @@ def test_a_random_offset_is_the_same_share_of_the_cycle_as_for_a_bandwidth(tmp_p
     model = latency(tmp_path, [(0, 1), (7, 2), (8, 3)], offset="random")
     (tmp_path / "bandwidth.csv").write_text("time_s,mbit_per_s\n0,1\n4,0\n")
     settings: dict[str, Any] = {"kind": "table", "file": str(tmp_path / "bandwidth.csv")}
-    first_end_s, _ = next(BandwidthTable.model_validate(settings).pieces(1, "a"))
+    first_end_s, _ = next(ChangingBandwidthFromTable.model_validate(settings).pieces(1, "a"))
     assert model.table.position_s(PAIR, 0) == pytest.approx(2 * (4 - first_end_s))
 
 

@@ -10,7 +10,7 @@ import pytest
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.world import bandwidths
-from sim.world.churn.sessions import spot_sessions
+from sim.world.churn.sessions import read_spot_instance_sessions
 from sim.world.devices import speeds
 from sim.world.devices.slow_times import MeasuredSlowTimes
 from sim.world.latency.matrix import latency_matrix
@@ -30,11 +30,11 @@ def phone_scores(folder: Path) -> Any:
 
 
 def sessions(folder: Path) -> Any:
-    return spot_sessions(AWS, "churn_process.0.source", DataFolder(folder))
+    return read_spot_instance_sessions(AWS, "churn_process.0.source", DataFolder(folder))
 
 
 def curve(folder: Path) -> Any:
-    return spot_sessions(P2, "churn_process.0.source", DataFolder(folder))
+    return read_spot_instance_sessions(P2, "churn_process.0.source", DataFolder(folder))
 
 
 def slow_times(folder: Path) -> Any:

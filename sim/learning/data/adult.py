@@ -46,7 +46,7 @@ class Adult(LabelledData):
         "?" is not a value: 99 features. Downloads nothing.
         """
         from sim.files.input_table import TextFormat, read_table
-        from sim.learning.data.columns import Column, encoded, indices_of
+        from sim.learning.data.columns import ColumnConversion, category_indices, encoded
         from sim.learning.data.table_part import TablePart
 
         tables = []
@@ -63,9 +63,9 @@ class Adult(LabelledData):
                 no_value = _UNKNOWN
             case _:
                 assert_never(self.features)
-        columns = [Column(name, None) for name in plain]
+        columns = [ColumnConversion(name, None) for name in plain]
         for name in _CATEGORIES:
-            columns.append(Column(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
+            columns.append(ColumnConversion(name, tuple(sorted(set(tables[0].frame[name]) - {no_value}))))
         found = [encoded(table, columns, wide=True)[0] for table in tables]
         for index, name in enumerate(plain):
             values = [np.log1p(each[:, index]) if name in _SKEWED else each[:, index] for each in found]
@@ -73,7 +73,7 @@ class Adult(LabelledData):
             for part, each in zip(found, values, strict=True):
                 part[:, index] = (each - mean) / deviation
         x = [each.astype(np.float32) for each in found]
-        y = [indices_of(table, "income", _INCOMES) for table in tables]
+        y = [category_indices(table, "income", _INCOMES) for table in tables]
         for table, labels in zip(tables, y, strict=True):
             if len(bad := np.flatnonzero(labels < 0)):
                 problem = f"income is {table.frame['income'][int(bad[0])]!r}; must be <=50K or >50K"

@@ -15,9 +15,9 @@ from sim.files.input_table import TextFormat, read_table
 from sim.learning.data.dataset import Dataset, in_list
 from sim.learning.data.list_columns import without_lists
 from sim.learning.data.raw_arrays import LARGEST, require_told_apart
-from sim.learning.data.table_part import TablePart, first_of
+from sim.learning.data.table_part import TablePart, first_true_row
 from sim.learning.data.tabular import TableKeys, TabularData
-from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
+from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_from_arrays
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
@@ -36,7 +36,7 @@ _ORDINALS = {"st", "nd", "rd", "th"}
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnConversion:
     """Conversion of a column: a number, or, with categories, one number for each category.
 
     start: subtracted from whole numbers that float64 cannot represent, before they are standardized.
@@ -78,7 +78,7 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     tables = {name: usable(section, table) for name, table in given.items()}
     train = tables["train"]
     columns = [learned(train, name, section) for name in section.features or ()]
-    parts, classes = parts_of(
+    parts, classes = arrays_of_tables(
         section, tables, lambda part: encoded(tables[part], columns, wide=section.standardise)
     )
     unscaled = [each.categories is not None or each.name in tags for each in columns]
@@ -86,14 +86,14 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
         np.full(each.width, section.standardise and not kept)
         for each, kept in zip(columns, unscaled, strict=True)
     ]
-    dataset = dataset_of(
+    dataset = dataset_from_arrays(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )
     notices = [said for each in columns if (said := _own_categories(section, train, each))]
     return replace(dataset, features=_described(columns), notices=tuple(notices))
 
 
-def _own_categories(section: TabularData, part: TablePart, column: Column) -> str:
+def _own_categories(section: TabularData, part: TablePart, column: ColumnConversion) -> str:
     """Describe a text column with mostly unique values; return "" for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
@@ -108,7 +108,7 @@ def _own_categories(section: TabularData, part: TablePart, column: Column) -> st
     )
 
 
-def parts_of(
+def arrays_of_tables(
     section: TabularData,
     tables: Mapping[str, TablePart],
     inputs: Callable[[str], tuple[np.ndarray, np.ndarray | None]],
@@ -130,7 +130,7 @@ def parts_of(
     return parts, classes
 
 
-def _described(columns: Sequence[Column]) -> str:
+def _described(columns: Sequence[ColumnConversion]) -> str:
     """Describe the feature columns, and the number of values of each category column."""
     plain = [each.name for each in columns if each.categories is None]
     sizes = [f"{each.name} ({each.width:,})" for each in columns if each.categories is not None]
@@ -201,11 +201,11 @@ def _labels(
             f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
             f"{CLASSES_MAX:,} values, the classes"
         )
-    indices = {name: indices_of(table, label, classes) for name, table in tables.items()}
+    indices = {name: category_indices(table, label, classes) for name, table in tables.items()}
     for name, table in tables.items():
         unknown = pl.Series(indices[name] < 0)
         if unknown.any():
-            value = table.frame[label][first_of(unknown)]
+            value = table.frame[label][first_true_row(unknown)]
             problem = (
                 f"is {shown(value)}; must be one of the classes in {train.file.key}: {shown(list(classes))}"
             )
@@ -235,7 +235,9 @@ def _owners(
         problem = f"has no value {min(unknown)!r} of data.groups; it has {there}"
         raise tables["train"].file.refusal(f"column {shown(client)} {problem}")
     group_of = np.array([*index_of.values(), others])  # the last entry, at -1, for all other values
-    found = {name: group_of[indices_of(table, client, list(index_of))] for name, table in tables.items()}
+    found = {
+        name: group_of[category_indices(table, client, list(index_of))] for name, table in tables.items()
+    }
     return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
 
 
@@ -253,7 +255,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     # Values outside float32 also have squares outside float64.
     bad = (found.is_null() & column.is_not_null()) | ~(found.abs() <= LARGEST).fill_null(True)
     if bad.any():
-        value = column[first_of(bad)]
+        value = column[first_true_row(bad)]
         raise part.file.refusal(
             f"column {shown(name)} is {shown(value)}; must be a finite float32 number, as in other rows "
             "(list a column of categories in data.categorical, and texts for missing values in "
@@ -263,7 +265,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     return found
 
 
-def learned(part: TablePart, name: str, section: TabularData) -> Column:
+def learned(part: TablePart, name: str, section: TabularData) -> ColumnConversion:
     """Return the conversion of a feature column, as learned from the training file. Raises UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
@@ -281,10 +283,10 @@ def learned(part: TablePart, name: str, section: TabularData) -> Column:
             "list it in data.leave_out"
         )
     categories = (*values, "") if column.null_count() else values  # missing is also a category
-    return Column(name, tuple(categories))
+    return ColumnConversion(name, tuple(categories))
 
 
-def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> Column:
+def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> ColumnConversion:
     """Return a column of numbers. Raises UserError if rounding to float32 would remove its differences."""
     whole, start = known.cast(pl.Int64, strict=False), 0
     is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
@@ -294,7 +296,7 @@ def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> 
         values = whole if is_long else numbers(part, name).drop_nulls()
         remedy = "data.standardise = true keeps the differences"
         require_told_apart(values.to_numpy(), f"column {shown(name)}", part.file.refusal, remedy)
-    return Column(name, None, start)
+    return ColumnConversion(name, None, start)
 
 
 def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> None:
@@ -312,7 +314,9 @@ def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> No
         )
 
 
-def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[np.ndarray, np.ndarray]:
+def encoded(
+    part: TablePart, columns: Sequence[ColumnConversion], *, wide: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the features [rows, numbers], float32 (float64 if `wide`), and a mask of missing ones (as 0).
 
     A category that is not in the training file becomes all zeros.
@@ -334,14 +338,14 @@ def encoded(part: TablePart, columns: Sequence[Column], *, wide: bool) -> tuple[
             found[:, index] = values.fill_null(0.0).to_numpy()
             missing[:, index] = values.is_null().to_numpy()
         else:
-            which = indices_of(part, column.name, column.categories)
+            which = category_indices(part, column.name, column.categories)
             known = np.flatnonzero(which >= 0)
             found[known, index + which[known]] = 1.0
         index += column.width
     return found, missing
 
 
-def indices_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
+def category_indices(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
     """Return the index of each row's value among these texts, int64; -1 for others."""
     texts = as_text(part.frame[name]).fill_null("")
     return texts.replace_strict(

@@ -40,7 +40,7 @@ def without_lists(
         else:
             convert, made = _numbers(train, name)
         given = {part: _converted(table, name, made, convert) for part, table in given.items()}
-        section = _renamed(section, name, made)
+        section = _with_replaced_columns(section, name, made)
     return section, given, frozenset(tags)
 
 
@@ -60,7 +60,7 @@ def _has_texts(part: TablePart, name: str) -> bool:
     return isinstance(kind, pl.List) and kind.inner == pl.String
 
 
-def _renamed(section: TabularData, name: str, made: tuple[str, ...]) -> TabularData:
+def _with_replaced_columns(section: TabularData, name: str, made: tuple[str, ...]) -> TabularData:
     """Return the section with the columns `made` instead of `name`."""
 
     def with_made(names: tuple[str, ...]) -> tuple[str, ...]:

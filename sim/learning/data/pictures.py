@@ -59,7 +59,7 @@ def pixels(
         if not index:
             found = np.empty((count, *image.shape), np.uint8)
         elif image.shape != found.shape[1:]:
-            sizes = f"an image of {_size(image)}, but the first has {_size(found[0])}"
+            sizes = f"an image of {_size_text(image)}, but the first has {_size_text(found[0])}"
             raise refuse(index, f"contains {sizes}; all must be equal: {remedy}")
         found[index] = image
     return found
@@ -94,6 +94,6 @@ def _decoded(
     return array[np.newaxis] if array.ndim == 2 else np.moveaxis(array, -1, 0)
 
 
-def _size(image: np.ndarray) -> str:
+def _size_text(image: np.ndarray) -> str:
     channels, height, width = image.shape
     return f"{width} x {height} pixels with {channels} channel{'s' * (channels > 1)}"

@@ -14,7 +14,7 @@ from sim.errors import require_packages
 from sim.files.input_file import InputFile, shown
 from sim.files.input_table import plain, plain_bytes
 from sim.files.saved_folder import Split, read_split, split_folders
-from sim.learning.data.columns import dataset_of_columns, parts_of, usable
+from sim.learning.data.columns import arrays_of_tables, dataset_of_columns, usable
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.huggingface_keys import HuggingFaceKeys
 from sim.learning.data.images import dataset_of_pixels
@@ -140,7 +140,7 @@ def _dataset_of_images(
     """Return the data set with the images of a column as samples, scaled by channel. Raises UserError."""
     require_packages("huggingface", "images", "PIL")
     tables = {part: usable(section, table) for part, table in tables.items()}
-    parts, classes = parts_of(
+    parts, classes = arrays_of_tables(
         section, tables, lambda part: (_pixels(splits[part], image, tables[part].rows), None)
     )
     for part, each in parts.items():

@@ -12,7 +12,7 @@ from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, memory_misfits, no_validation
-from sim.learning.partitions.dealing import cluster_members, even_sizes, membership
+from sim.learning.partitions.dealing import cluster_by_client, cluster_members, even_sizes
 from sim.learning.partitions.partition import Partition
 from sim.members import cluster_misfits
 
@@ -113,7 +113,7 @@ class SyntheticRegression(DataSection):
         """Return training and test samples, client by client, each independent of the other clients."""
         common = stream(seed, "synthetic regression", "common").uniform(0, 1, self.dimension)
         parts: list[list[np.ndarray]] = [[], [], [], []]
-        for client, half in enumerate(membership(even_sizes(clients, 2))):
+        for client, half in enumerate(cluster_by_client(even_sizes(clients, 2))):
             draws = stream(seed, "synthetic regression", client)
             own = (common + draws.normal(0, self.rho, self.dimension)) * (-1 if half else 1)
             for index, count in ((0, self.samples), (2, self.test_samples)):
@@ -136,4 +136,4 @@ class SyntheticRegression(DataSection):
 def _of_each(clients: int, train: int, test: int, clusters: int) -> Partition:
     """Return `train` and `test` samples for client after client, in clusters of equal sizes."""
     rows = [tuple(np.array_split(np.arange(clients * size), clients)) for size in (train, test)]
-    return Partition(rows[0], rows[1], membership(even_sizes(clients, clusters)))
+    return Partition(rows[0], rows[1], cluster_by_client(even_sizes(clients, clusters)))

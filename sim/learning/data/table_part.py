@@ -23,10 +23,10 @@ class TablePart:
 
     def row(self, mask: pl.Series) -> str:
         """Describe the first row in a mask."""
-        return f"row {self.rows[first_of(mask)]}"
+        return f"row {self.rows[first_true_row(mask)]}"
 
 
-def first_of(mask: pl.Series) -> int:
+def first_true_row(mask: pl.Series) -> int:
     """Return the index of the first row in a mask that has one."""
     found = mask.arg_max()
     assert found is not None

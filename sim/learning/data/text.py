@@ -21,9 +21,9 @@ from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions.dealing import (
     Owners,
     StatedCount,
+    cluster_by_client,
     deal,
     even_sizes,
-    membership,
     rows_by_class,
 )
 from sim.learning.partitions.partition import Partition
@@ -143,7 +143,7 @@ class TextData(DataSection):
                 raise UserError(f"{each.key} = {each.number}: {problem}; use fewer windows")
             mixed = stream(seed, "text", language).permutation(rows)
             train += deal(mixed, count, each)
-        spoken, families = membership(sizes), list(dict.fromkeys(self.families))
+        spoken, families = cluster_by_client(sizes), list(dict.fromkeys(self.families))
         numbered = [(index, number) for index, own in enumerate(sizes) for number in range(1, own + 1)]
         partition = Partition(
             tuple(train),

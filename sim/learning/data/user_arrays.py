@@ -58,7 +58,7 @@ class ArraysPart:
         return replace(self, x=self.x[rows], y=self.y[rows], clients=None, missing=missing)
 
 
-def dataset_of(
+def dataset_from_arrays(
     given: Mapping[str, ArraysPart],
     section: UserSamples,
     refuse: Refuse,
@@ -352,6 +352,6 @@ class UserArrays(UserData):
     def made(self, parts: Mapping[str, ArraysPart], refuse: Refuse) -> Dataset:
         """Return the data set of these parts. Raises the error that `refuse` makes of a problem."""
         classes = None if self.task == "regression" else self.number_of_classes
-        found = dataset_of(parts, self, refuse, classes=classes, standardise=self.standardise)
+        found = dataset_from_arrays(parts, self, refuse, classes=classes, standardise=self.standardise)
         shapes = " and ".join(" x ".join(map(str, each)) for each in found.inputs or [found.input_shape])
         return replace(found, features=f"{shapes} numbers for each sample")

@@ -24,10 +24,10 @@ from sim.learning.engine.graph.batch_operations import (
     Outputs,
 )
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
-from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Trainable, Weighted
-from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Weighted, ZeroUntrained
+from sim.learning.engine.graph.parts import ExtractPart, ReplacePart
 from sim.learning.engine.graph.pending import PendingNodes
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
@@ -151,20 +151,20 @@ class Engine:
         """Return a vector with 0 for the architecture's untrained parameters, still deferred."""
         if not architecture.untrained:
             return of
-        operation = self.intern(Trainable(architecture))
+        operation = self.intern(ZeroUntrained(architecture))
         slot = self.submit(operation, (self._input(of, architecture.numel),), None, (self.pool(of.width),))[0]
         return Vector.of_slot(self, of.width, slot)
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Return columns [offset, offset + width) of a vector as a new vector, still deferred."""
-        operation = self.intern(Part(self.pool(of.width), offset, width))
+        operation = self.intern(ExtractPart(self.pool(of.width), offset, width))
         slot = self.submit(operation, (self._input(of, of.width),), None, (self.pool(width),))[0]
         return Vector.of_slot(self, width, slot)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
         """Return a vector like `of`, but with `part` from column `offset` on, still deferred."""
         pool = self.pool(of.width)
-        operation = self.intern(WithPart(pool, offset, part.width))
+        operation = self.intern(ReplacePart(pool, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
         return Vector.of_slot(self, of.width, self.submit(operation, inputs, None, (pool,))[0])
 
@@ -236,21 +236,25 @@ class Engine:
         return Vector.of_slot(self, width, made[0]), new_state
 
     def gradient(
-        self, operation: Gradient, at: Vector, job: SampleJob, weights: Vector | None = None
+        self, operation: Gradient, at: Vector, job: GradientOrLossJob, weights: Vector | None = None
     ) -> Vector:
         """Return the gradient of the mean loss of one batch at the parameters `at`. weights: see `train`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, at, job, weights))
 
-    def loss(self, operation: Loss, of: Vector, job: SampleJob, weights: Vector | None = None) -> Scalar:
+    def loss(
+        self, operation: Loss, of: Vector, job: GradientOrLossJob, weights: Vector | None = None
+    ) -> Scalar:
         """Return the mean loss of the parameters `of` on one batch."""
         return Scalar.of_slot(self, 1, self._on_batch(operation, of, job, weights))
 
-    def losses(self, operation: Losses, of: Vector, job: SampleJob, weights: Vector | None = None) -> Vector:
+    def losses(
+        self, operation: Losses, of: Vector, job: GradientOrLossJob, weights: Vector | None = None
+    ) -> Vector:
         """Return the loss of each sample of one batch for the parameters `of`."""
         return Vector.of_slot(self, operation.width, self._on_batch(operation, of, job, weights))
 
     def _on_batch(
-        self, operation: BatchOperation, params: Vector, job: SampleJob, weights: Vector | None
+        self, operation: BatchOperation, params: Vector, job: GradientOrLossJob, weights: Vector | None
     ) -> Slot:
         inputs: tuple[Slot, ...] = (self._input(params, operation.kernel.architecture.numel),)
         if weights is not None:

@@ -156,7 +156,7 @@ class Vector:
             slot, number = vector._slot, float(factor)
             if slot is not None and number and slot not in terms:
                 terms[slot] = number
-            elif not _accumulate(terms, vector.terms, number):
+            elif not _add_terms(terms, vector.terms, number):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms) if len(terms) > _TERMS_MAX else type(self)(engine, width, terms)
 
@@ -174,7 +174,7 @@ class Vector:
             return NotImplemented
         self._require_alike(other)
         terms = dict(self.terms)
-        if not _accumulate(terms, other.terms, sign):
+        if not _add_terms(terms, other.terms, sign):
             return type(self)(self.engine, self.width, {self.slot(): 1.0, other.slot(): sign})
         return self._limited(terms)
 
@@ -407,7 +407,7 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _accumulate(terms: dict[Slot, Factor], addends: Terms, factor: float) -> bool:
+def _add_terms(terms: dict[Slot, Factor], addends: Terms, factor: float) -> bool:
     """Add `factor` times the combination `addends` to `terms`; False if the sum is no combination of slots.
 
     Slots with canceling factors are dropped: this makes `params + (trained - params)` exact.

@@ -16,8 +16,8 @@ import numpy as np
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine.affine import AffineMap, affine_map
-from sim.learning.engine.graph.operations import Mix, Train, Trainable
-from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.operations import Mix, Train, ZeroUntrained
+from sim.learning.engine.graph.parts import ExtractPart, ReplacePart
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.engine.recorded import Computation, PendingFactor, RecordedFactor, RecordedTerms
 from sim.learning.engine.snapshot import VectorId
@@ -93,14 +93,14 @@ class Lineage:
         elif isinstance(operation, Mix) and (values := self._all(record.factors)) is not None:
             for owner, value in zip(record.inputs, values, strict=False):
                 self._pass(owner, ranges, value)
-        elif isinstance(operation, Part):
+        elif isinstance(operation, ExtractPart):
             for columns, coefficients in ranges.items():
                 self._add(
                     record.inputs[0], columns._replace(source=columns.source + operation.offset), coefficients
                 )
-        elif isinstance(operation, WithPart):
+        elif isinstance(operation, ReplacePart):
             self._pass_with_part(record, operation, ranges)
-        elif isinstance(operation, Trainable):
+        elif isinstance(operation, ZeroUntrained):
             for columns, coefficients in ranges.items():
                 for piece, is_trained in _pieces(columns, operation.architecture):
                     if is_trained:
@@ -155,7 +155,7 @@ class Lineage:
             unknown.append(CLIPPED if operation.optimizer.rule.is_linear else OPTIMIZER)
         return maps, unknown
 
-    def _pass_with_part(self, record: Computation, operation: WithPart, ranges: _Ranges) -> None:
+    def _pass_with_part(self, record: Computation, operation: ReplacePart, ranges: _Ranges) -> None:
         whole, part = record.inputs
         first, end = operation.offset, operation.offset + operation.width
         for columns, coefficients in ranges.items():

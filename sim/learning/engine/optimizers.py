@@ -19,6 +19,8 @@ class UpdateRule(ABC):
 
     uses: tuple[str, ...]
     """Settings of `Optimizer` that only some kinds use, and this one does."""
+    tuned_rates: tuple[float, float]
+    """Smallest and largest learning rate that `coterie tune` tries with this kind."""
     is_linear: ClassVar[bool] = False
     """True if a step is SGD's: linear in the parameters, the state and the gradient. See `affine_map`."""
 
@@ -43,18 +45,20 @@ RULES: dict[str, UpdateRule] = {}
 """Update rule of each kind."""
 
 
-def kind(name: str, *, uses: tuple[str, ...]) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
-    """Register a class as the kind `training.optimizer = name`, which uses these settings."""
+def kind(
+    name: str, *, uses: tuple[str, ...], tuned_rates: tuple[float, float]
+) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
+    """Register a class as the kind `training.optimizer = name`, with these values of its attributes."""
 
     def register(rule: type[UpdateRule]) -> type[UpdateRule]:
         RULES[name] = rule()
-        RULES[name].uses = uses
+        RULES[name].uses, RULES[name].tuned_rates = uses, tuned_rates
         return rule
 
     return register
 
 
-@kind("sgd", uses=("momentum", "dampening", "nesterov"))
+@kind("sgd", uses=("momentum", "dampening", "nesterov"), tuned_rates=(0.003, 1.0))
 class SgdRule(UpdateRule):
     is_linear = True
 
@@ -80,7 +84,7 @@ class SgdRule(UpdateRule):
         params.addcmul_(gradient, learning_rate, value=-1.0)
 
 
-@kind("adam", uses=("betas", "epsilon"))
+@kind("adam", uses=("betas", "epsilon"), tuned_rates=(0.0001, 0.03))
 class AdamRule(UpdateRule):
     def slots(self, optimizer: Optimizer) -> int:
         return 2
@@ -98,7 +102,7 @@ class AdamRule(UpdateRule):
         _adam(optimizer, params, gradient, state, done, learning_rate)
 
 
-@kind("adamw", uses=("betas", "epsilon"))
+@kind("adamw", uses=("betas", "epsilon"), tuned_rates=(0.0001, 0.03))
 class AdamWRule(UpdateRule):
     def slots(self, optimizer: Optimizer) -> int:
         return 2

@@ -105,7 +105,7 @@ def recorded_factor(factor: Factor) -> RecordedFactor:
     return factor
 
 
-def steps_of(record: Computation) -> int:
+def training_steps(record: Computation) -> int:
     """Return the number of training steps of a record; a gradient counts as one."""
     return record.payload.steps if isinstance(record.payload, TrainJob) else 1
 

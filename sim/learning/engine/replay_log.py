@@ -287,13 +287,13 @@ class _Recent:
             self._bytes -= len(self._rows.popitem(last=False)[1])
 
 
-def evaluations_after(reads: int, frames: Iterable[bytes]) -> dict[float, str]:
+def evaluation_hashes_after(reads: int, frames: Iterable[bytes]) -> dict[float, str]:
     """Return the hashes in a log for the evaluations after its first `reads` records, by virtual time."""
     later = itertools.islice(_records(frames), reads, None)
     return dict(msgpack.unpackb(record.data) for record in later if _is_evaluation(record))
 
 
-def factors_in(frames: Iterable[bytes]) -> dict[int, float]:
+def logged_factors(frames: Iterable[bytes]) -> dict[int, float]:
     """Return the values of the scalars that scale vectors, by the serials of their slots."""
     factors: dict[int, float] = {}
     for record in _all_records(frames):

@@ -24,7 +24,7 @@ class VectorId(NamedTuple):
     serial: int
 
 
-class Stored(NamedTuple):
+class PoolSnapshot(NamedTuple):
     """Content of a pool.
 
     free: the free rows, the next one to be taken last. rows: values of the held rows, in ascending order of
@@ -36,7 +36,7 @@ class Stored(NamedTuple):
     owners: Tensor
 
 
-def collect(engine: Engine) -> None:
+def collect_garbage(engine: Engine) -> None:
     """Collect cyclic garbage; rows freed by it are reused in ascending order.
 
     The order in which Python frees the objects of a cycle depends on the history of the process.
@@ -60,10 +60,10 @@ def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
         pool.move_to(META)
 
 
-def stored(engine: Engine) -> dict[int, Stored]:
+def pool_snapshots(engine: Engine) -> dict[int, PoolSnapshot]:
     """Return the content of all pools, by width: the held rows."""
     return {
-        width: Stored(
+        width: PoolSnapshot(
             torch.from_numpy(pool.free),
             pool.data.index_select(0, index_tensor(pool.held, pool.device)).cpu(),
             torch.from_numpy(_owners(pool)),
@@ -72,7 +72,9 @@ def stored(engine: Engine) -> dict[int, Stored]:
     }
 
 
-def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callable[[VectorId], str]) -> None:
+def require_same_owners(
+    engine: Engine, rows: Mapping[int, PoolSnapshot], name: Callable[[VectorId], str]
+) -> None:
     """Raise ReplayError unless each row is held by the same vector as in the run.
 
     name: describes a vector in the message.
@@ -99,7 +101,7 @@ def require_same_owners(engine: Engine, rows: Mapping[int, Stored], name: Callab
             raise ReplayError(f"free rows of the vectors of {width:,} numbers are in a different order")
 
 
-def compute_from(engine: Engine, rows: Mapping[int, Stored], read_log: ReadLog) -> None:
+def end_replay(engine: Engine, rows: Mapping[int, PoolSnapshot], read_log: ReadLog) -> None:
     """Start computing from these rows, after a replay that holds the same rows as the run."""
     for width, pool in engine.pools.items():
         pool.move_to(engine.device)

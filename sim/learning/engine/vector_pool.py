@@ -181,7 +181,7 @@ class HeldRows:
         return HeldRows(self._pool, self._rows[indices])
 
 
-def on_lines(items: Tensor) -> Tensor:
+def aligned_to_cache_lines(items: Tensor) -> Tensor:
     """Return the same numbers [N, ...], with each n starting at a cache line."""
     count, shape = len(items), items.shape[1:]
     numbers, line = shape.numel(), LINE_BYTES // items.itemsize
@@ -193,10 +193,10 @@ def on_lines(items: Tensor) -> Tensor:
 
 def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:
     """Return row numbers as an int64 tensor on `device`."""
-    return to_device(np.asarray(rows, dtype=np.int64), device)
+    return numpy_to_device(np.asarray(rows, dtype=np.int64), device)
 
 
-def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+def numpy_to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """Return the same numbers on `device`. A copy to CUDA is queued there, without a wait.
 
     The queue needs pinned memory, which torch does not reuse before the copy has ended.

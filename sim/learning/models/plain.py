@@ -28,7 +28,7 @@ def plain_module(architecture: Architecture, flat: Tensor) -> nn.Module:
     return plain.eval()
 
 
-def state_of(module: nn.Module) -> dict[str, Tensor]:
+def untied_state_dict(module: nn.Module) -> dict[str, Tensor]:
     """Return the module's `state_dict`, as separate tensors: tied parameters are copied."""
     return {
         name: values.detach().clone(memory_format=torch.contiguous_format)

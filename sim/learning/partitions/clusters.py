@@ -17,10 +17,10 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,
     Labels,
+    cluster_by_client,
     cluster_members,
     deal,
     even_sizes,
-    membership,
     rows_by_class,
 )
 from sim.learning.partitions.iid import deal_at_random
@@ -43,7 +43,7 @@ class PermutedClusters(Clustered):
         (on none with probability 1/e, about). With `shift` no two clusters agree on any class; CoBo's code
         uses shift = 11 on CIFAR-100.
         """
-        cluster_of = membership(sizes := self.cluster_sizes(clients))
+        cluster_of = cluster_by_client(sizes := self.cluster_sizes(clients))
         count, shift = len(sizes), self.shift
         if shift is None:
             maps = _different_permutations(labels.classes, count, seed)
@@ -111,7 +111,9 @@ class DisjointClusters(Clustered):
             new_label = np.full(labels.classes, -1)
             new_label[block] = np.arange(len(block))
             maps += [new_label] * size
-        return Partition(tuple(train), tuple(test), membership(sizes), tuple(maps) if self.relabel else None)
+        return Partition(
+            tuple(train), tuple(test), cluster_by_client(sizes), tuple(maps) if self.relabel else None
+        )
 
 
 class MaplClusters(PartitionSection):
@@ -152,7 +154,7 @@ class MaplClusters(PartitionSection):
         0-6 and 3-9). Scenarios 3 and 4 are 1 and 2 with numbers of samples drawn per client, uniformly. No
         two clients share an image, which the paper leaves open.
         """
-        cluster_of = membership(even_sizes(clients, self.clusters))
+        cluster_of = cluster_by_client(even_sizes(clients, self.clusters))
         margin = self.shared_classes // 2 if self.scenario in (2, 4) else 0
         owned = [
             range(max(0, block.start - margin), min(labels.classes, block.stop + margin))

@@ -48,7 +48,7 @@ def cluster_members(sizes: Sequence[int]) -> list[range]:
     return [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def membership(sizes: Sequence[int]) -> tuple[int, ...]:
+def cluster_by_client(sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the cluster of each client, for clusters of these sizes in blocks: sizes 2, 1 give 0, 0, 1."""
     return tuple(k for k, size in enumerate(sizes) for _ in range(size))
 
@@ -85,16 +85,6 @@ def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
         )
 
 
-def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
-    """Raise UserError for the first client without samples."""
-    for i, rows in enumerate(train):
-        if len(rows) == 0:
-            raise UserError(
-                f"data.partition: no sample is left for client {i}; reduce clients.count, or set "
-                "data.partition.samples_per_client"
-            )
-
-
 def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
@@ -113,7 +103,6 @@ def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.n
     """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
     if each is None:
         parts = np.array_split(rows, clients)
-        check_nobody_empty(parts)
     else:
         check_enough(len(rows), clients, each)
         parts = [rows[i * each.number : (i + 1) * each.number] for i in range(clients)]

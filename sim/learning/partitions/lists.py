@@ -40,7 +40,7 @@ class FromFile(PartitionSection):
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         file = InputFile("data.partition.path", Path(self.path))
         found = _arrays(file) if file.path.suffix == ".npz" else file.json()
-        return partition_of(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
+        return partition_from_lists(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
 
 
 def _arrays(file: InputFile) -> dict[str, list[Any]]:
@@ -75,13 +75,15 @@ class OwnPartition(PluginSection, PartitionSection):
             )
         except FAILURES as error:
             raise self.refusal(f"failed: {in_short(error)}", error) from error
-        return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
+        return partition_from_lists(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
         return self.refusal(f"returned unusable lists: {problem}")
 
 
-def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:
+def partition_from_lists(
+    found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse
+) -> Partition:
     """Return the partition from lists of sample numbers, one for each client, or a table of lists by part.
 
     Numbers start at 0 in training and test. Validation numbers are training samples, followed by the
@@ -120,7 +122,7 @@ def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
         numbers = np.asarray(row)
     except Exception:  # lists of different lengths; errors of __array__
         numbers = np.empty(0, dtype=object)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not len(numbers):
         raise refuse(
             f"{name} has type {numbers.dtype} and shape {numbers.shape}; must be a list of whole "
             "numbers, at least one"

@@ -28,6 +28,7 @@ class Partition:
     validation: indices into the training part, followed by the data's validation part; None if nothing is
     held out.
     names: names of the clients; None for client-0, client-1, ...
+    Each client has samples to train on, and to validate on if samples are held out.
     """
 
     train: tuple[np.ndarray, ...]
@@ -36,6 +37,15 @@ class Partition:
     label_maps: tuple[np.ndarray, ...] | None = None
     validation: tuple[np.ndarray, ...] | None = None
     names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UserError for the first client without samples to train on, or to validate on."""
+        for purpose, rows in (("", self.train), ("validation ", self.validation or ())):
+            if (empty := next((i for i, own in enumerate(rows) if not len(own)), None)) is not None:
+                raise UserError(
+                    f"data.partition: no {purpose}sample is left for client {empty}; reduce clients.count, "
+                    "or set data.partition.samples_per_client"
+                )
 
     def cap_test(self, limit: int, seed: int) -> Partition:
         """Return the partition with at most `limit` test samples per client, drawn at random."""

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.explore.clock import Ticks
-from sim.results.explore.messages import Messages, messages_of
+from sim.results.explore.messages import Messages, read_messages
 from sim.results.explore.places import places
-from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, states_of
-from sim.results.report.columns import PageColumn, real, whole
+from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, client_states
+from sim.results.report.columns import PageColumn, float_column, whole_number_column
 from sim.results.report.graph import true_groups
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -47,7 +47,7 @@ class Content:
     columns: dict[str, PageColumn]
 
 
-def content_of(
+def run_page_content(
     directory: RunDirectory,
     view: RunView,
     sources: Sources | str,
@@ -63,8 +63,8 @@ def content_of(
     client: the client that it shows first.
     """
     clock = Ticks.of(view.end_s)
-    messages = messages_of(directory, view)
-    states = states_of(view)
+    messages = read_messages(directory, view)
+    states = client_states(view)
     names = view.clients if messages is None else messages.names
     senders = {row.sender for rows in states for row in rows if isinstance(row.sender, str)}
     names = (*names, *sorted(senders - set(names)))
@@ -123,14 +123,14 @@ def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clo
         _ENDS[row.sender] if isinstance(row.sender, int) else len(_ENDS) + number[row.sender] for row in rows
     ]
     columns = {
-        "state_count": whole([len(stretches) for stretches in found]),
-        "state_start": whole(clock.ticks([row.start_s for row in rows]), rises=True),
-        "state": whole([row.state for row in rows]),
-        "state_end": whole(ends),
-        "state_type": whole([types[row.type] for row in rows]),
+        "state_count": whole_number_column([len(stretches) for stretches in found]),
+        "state_start": whole_number_column(clock.ticks([row.start_s for row in rows]), rises=True),
+        "state": whole_number_column([row.state for row in rows]),
+        "state_end": whole_number_column(ends),
+        "state_type": whole_number_column([types[row.type] for row in rows]),
     }
     notes = []
-    if not view.has_intervals:
+    if view.intervals("busy", ()) is None:
         notes.append("This run recorded no intervals of training: a client that is up counts as waiting.")
     elif max(map(len, found)) > _MERGED_FROM:
         notes.append(
@@ -152,14 +152,14 @@ def _measures(view: RunView, clock: Ticks) -> Part:
         "higher_is_better": measure.higher_is_better,
     }
     columns = {
-        "measure_time": whole(clock.ticks(panel.times), rises=True),
-        "measure": real(panel.values),
-        "mean": real(panel.mean_of(np.ones(len(view.clients), dtype=bool)).values),
+        "measure_time": whole_number_column(clock.ticks(panel.times), rises=True),
+        "measure": float_column(panel.values),
+        "mean": float_column(panel.mean_of(np.ones(len(view.clients), dtype=bool)).values),
     }
     if (done := view.panel("iterations")) is not None:
         columns |= {
-            "done_time": whole(clock.ticks(done.times), rises=True),
-            "done": real(done.values),
+            "done_time": whole_number_column(clock.ticks(done.times), rises=True),
+            "done": float_column(done.values),
         }
     return {"measure": facts}, columns
 
@@ -182,11 +182,11 @@ def _weights(view: RunView, clock: Ticks) -> Part:
         parts.append((source[kept], target[kept], weight[kept]))
     source, target, weight = (np.concatenate(each) for each in zip(*parts, strict=True))
     columns = {
-        "weight_time": whole(clock.ticks(times), rises=True),
-        "weight_count": whole(counts),
-        "weight_from": whole(source),
-        "weight_to": whole(target),
-        "weight": real(weight),
+        "weight_time": whole_number_column(clock.ticks(times), rises=True),
+        "weight_count": whole_number_column(counts),
+        "weight_from": whole_number_column(source),
+        "weight_to": whole_number_column(target),
+        "weight": float_column(weight),
     }
     note = f"Only the {most:,} largest weights of each evaluation are part of this page."
     facts = {"edge": view.edge_threshold, "edge_is_share": view.weights_are_shares}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.explore.clock import Ticks
-from sim.results.report.columns import PageColumn, whole
+from sim.results.report.columns import PageColumn, whole_number_column
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import MESSAGE_EVENTS
 from sim.results.view import RunView
@@ -65,13 +65,13 @@ class Messages:
         fates = rows.select(pl.concat_str("fate", "why", separator="\n"))["fate"]
         known = fates.unique().sort().to_list()
         columns = {
-            "sent": whole(sent, rises=True),
-            "took": whole(clock.ticks(rows["end"]) - sent),
-            "from": whole(rows["from"]),
-            "to": whole(rows["to"]),
-            "type": whole(_numbers(rows["type"], self.types)),
-            "fate": whole(_numbers(fates, known)),
-            "bytes": whole(rows["bytes"]),
+            "sent": whole_number_column(sent, rises=True),
+            "took": whole_number_column(clock.ticks(rows["end"]) - sent),
+            "from": whole_number_column(rows["from"]),
+            "to": whole_number_column(rows["to"]),
+            "type": whole_number_column(_numbers(rows["type"], self.types)),
+            "fate": whole_number_column(_numbers(fates, known)),
+            "bytes": whole_number_column(rows["bytes"]),
         }
         texts = {
             "types": list(map(text.message_type, self.types)),
@@ -92,7 +92,9 @@ class Messages:
             "got_in": _ended(table, pl.col("fate") == "delivered"),
             "failed_in": _ended(table, pl.col("fate").is_in(["lost", "dropped"])),
         }
-        return {name: whole(self._counts(*each, end_s, count)) for name, each in of.items()}, count
+        return {
+            name: whole_number_column(self._counts(*each, end_s, count)) for name, each in of.items()
+        }, count
 
     def _counts(self, times: pl.Series, actors: pl.Series, end_s: float, bins: int) -> NDArray[np.int64]:
         place = np.minimum((times.to_numpy() / (end_s or 1.0) * bins).astype(np.int64), bins - 1)
@@ -100,7 +102,7 @@ class Messages:
         return np.bincount(cells, minlength=bins * len(self.names))
 
 
-def messages_of(directory: RunDirectory, view: RunView) -> Messages | None:
+def read_messages(directory: RunDirectory, view: RunView) -> Messages | None:
     """Return the messages of a run; None if it kept none, or kept them without numbers."""
     events = directory.scan("events").filter(pl.col("event").is_in(MESSAGE_EVENTS))
     times = pl.col("time").is_finite() & pl.col("time").is_between(0.0, view.end_s)

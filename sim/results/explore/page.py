@@ -10,8 +10,8 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.files.input_file import SETTINGS_BYTES, read_regular
-from sim.results.explore.data import Content, Sources, content_of
-from sim.results.report.columns import inert, packed
+from sim.results.explore.data import Content, Sources, run_page_content
+from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page, with_link
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
@@ -43,7 +43,8 @@ def write_page(
 ) -> Path:
     """Write explore.html into a results folder, that of the second run if there is one, and return its path.
 
-    A report in that folder then has a link to it. The arguments are those of `content_of`. Raises OSError.
+    A report in that folder then has a link to it. The arguments are those of `run_page_content`. Raises
+    OSError.
     """
     folder = directory if second is None else second.directory
     written = page(directory, sources, cuts=cuts, at_s=at_s, client=client, second=second)
@@ -71,10 +72,14 @@ def page(
 ) -> str:
     """Return the page of a run, or of two runs that share a past."""
     with np.errstate(over="ignore", invalid="ignore"):  # diverged values
-        contents = [content_of(directory, RunView(directory), sources, cuts=cuts, at_s=at_s, client=client)]
+        contents = [
+            run_page_content(directory, RunView(directory), sources, cuts=cuts, at_s=at_s, client=client)
+        ]
         if second is not None:
             other = second.directory
-            contents.append(content_of(other, RunView(other), second.sources, cuts=second.cuts, at_s=at_s))
+            contents.append(
+                run_page_content(other, RunView(other), second.sources, cuts=second.cuts, at_s=at_s)
+            )
             runs = [directory.path.name, other.path.name]
             contents[0].facts["pair"] = {"runs": runs, "difference": _difference(second)}
     first = contents[0].facts
@@ -96,7 +101,7 @@ def _side(suffix: str, content: Content) -> dict[str, Any]:
         "notes": facts["notes"],
         "no_sources": facts.get("no_sources", ""),
         "sources_note": (facts["sources"] or {}).get("note", ""),
-        "facts": inert({"facts": facts, "columns": index}),
+        "facts": json_for_script({"facts": facts, "columns": index}),
         "data": data,
     }
 

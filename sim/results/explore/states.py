@@ -28,20 +28,21 @@ class Stretch(NamedTuple):
     type: str = ""
 
 
-def states_of(view: RunView) -> list[list[Stretch]]:
+def client_states(view: RunView) -> list[list[Stretch]]:
     """Return the stretches of each client, in order, from time 0 to the end of the run.
 
     After a time at which the state changes, the new state holds also at that time. Without intervals of
     devices, a client that is up counts as waiting.
     """
     clients = range(len(view.clients))
-    busy = [[tuple(span) for span in spans.tolist()] for spans in view.intervals("busy", clients)]
+    recorded = view.intervals("busy", clients) or [np.empty((0, 2))] * len(clients)
+    busy = [[tuple(span) for span in spans.tolist()] for spans in recorded]
     spent_s = np.nan_to_num(view.spent_s, nan=np.inf).tolist()
     found = [list(_stretches(view, each, busy[each], spent_s[each])) for each in clients]
-    if not view.has_messages:
-        return [[_with_end(each, UNKNOWN) for each in stretches] for stretches in found]
     ended = [np.array([end_s for _, end_s in _waits_before_work(each)], dtype=np.float64) for each in found]
     arrivals = view.last_arrivals(clients, ended)
+    if arrivals is None:
+        return [[_with_end(each, UNKNOWN) for each in stretches] for stretches in found]
     return [_attributed(*pair) for pair in zip(found, arrivals, strict=True)]
 
 

@@ -133,18 +133,18 @@ class Section:
     blocks: Sequence[Block]
 
 
-def cell(value: float | None, shown: Callable[[float | None], str] = text.number) -> Cell:
+def number_cell(value: float | None, shown: Callable[[float | None], str] = text.number) -> Cell:
     """Return a cell with the number formatted by `shown`; None and NaN are unknown."""
     known = None if value is None or math.isnan(value) else value
     return Cell(shown(known), known)
 
 
-def difference(value: float, measure: Measure) -> Cell:
+def difference_cell(value: float, measure: Measure) -> Cell:
     """Return a cell with the difference of two values of a measure, for shares in percentage points."""
-    return cell(value, text.points if measure.is_share else text.number)
+    return number_cell(value, text.points if measure.is_share else text.number)
 
 
-def reached(after_s: float | None) -> Cell:
+def time_reached_cell(after_s: float | None) -> Cell:
     """Return a cell with the time until an event; None or infinite: not reached."""
     never = after_s is None or math.isinf(after_s)
-    return Cell("not reached", math.inf) if never else cell(after_s, text.duration)
+    return Cell("not reached", math.inf) if never else number_cell(after_s, text.duration)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.results import text
-from sim.results.report.blocks import Cell, Table, cell
+from sim.results.report.blocks import Cell, Table, number_cell
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.graph import frame, positions
 from sim.results.report.style import EDGE, HUES, INK, blank, colour
@@ -126,7 +126,9 @@ def losses_table(view: RunView) -> Table:
         names = ", ".join(view.clients[client] for client in members)
         for client in members:
             known = found[client]
-            rows.append([view.clients[client], names, *[cell(getattr(known, name)) for name in LOSSES]])
+            rows.append(
+                [view.clients[client], names, *[number_cell(getattr(known, name)) for name in LOSSES]]
+            )
     heads = ["client", "coalition", *LOSSES.values()]
     return Table(heads, rows, "coalitions", "largest coalition first")
 
@@ -143,5 +145,5 @@ def changes_table(view: RunView) -> Table:
     for group in formed.values():
         since_s = min(found.since_s for found in group)
         names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
-        rows.append([cell(since_s, text.duration), names])
+        rows.append([number_cell(since_s, text.duration), names])
     return Table(["since", "members"], rows, "changes", "in chronological order")

@@ -33,7 +33,7 @@ class PageColumn:
         return values.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
 
 
-def whole(values: Any, *, rises: bool = False) -> PageColumn:
+def whole_number_column(values: Any, *, rises: bool = False) -> PageColumn:
     """Return a column of whole numbers from 0, in the smallest kind that holds them."""
     numbers = np.asarray(values, dtype=np.int64)
     largest = int(numbers.max(initial=0))
@@ -41,7 +41,7 @@ def whole(values: Any, *, rises: bool = False) -> PageColumn:
     return PageColumn(numbers.clip(0, (1 << 32) - 1), "u4" if rises else kind, rises)
 
 
-def real(values: Any) -> PageColumn:
+def float_column(values: Any) -> PageColumn:
     """Return a column of floats in single precision; too large values become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return PageColumn(np.asarray(values, dtype=np.float64).astype(np.float32), "f4")
@@ -54,7 +54,7 @@ def packed(columns: Mapping[str, PageColumn]) -> tuple[dict[str, list[Any]], str
     return index, b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
-def inert(value: object) -> str:
+def json_for_script(value: object) -> str:
     """Return strict JSON that cannot end a script."""
     found = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.measures import ALONE, Measure
+from sim.results.measures import ALONE, Measure, model_metric_name
 from sim.results.metrics import Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
-from sim.results.report.blocks import Cell, Table, cell, difference
+from sim.results.report.blocks import Cell, Table, difference_cell, number_cell
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (
     BLUE,
@@ -110,7 +110,7 @@ def models_over_time(view: RunView) -> Figure | None:
     measure = view.measure[0]
     figure, hues = blank(300), (BLUE, ORANGE, GREEN)
     for index, name in enumerate(names):
-        panel = view.panel(f"{measure.name}_of_{name}")
+        panel = view.panel(model_metric_name(measure.name, name))
         if panel is not None:
             unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
             series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))
@@ -284,7 +284,7 @@ def two_futures(view: RunView) -> Figure | None:
     return figure
 
 
-def differences(view: RunView) -> Table | None:
+def differences_table(view: RunView) -> Table | None:
     """Return a table of each client in both runs at their last common evaluation, largest loss first."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
@@ -297,11 +297,11 @@ def differences(view: RunView) -> Table | None:
             value, of_parent = (value_at(each, common[-1]) for each in (fork, parent))
             better = value - of_parent if measure.higher_is_better else of_parent - value
             values = [
-                cell(of_parent, measure.text),
-                cell(value, measure.text),
-                difference(value - of_parent, measure),
+                number_cell(of_parent, measure.text),
+                number_cell(value, measure.text),
+                difference_cell(value - of_parent, measure),
             ]
-            rows.append((better, [name, cell(float(common[-1]), text.duration), *values]))
+            rows.append((better, [name, number_cell(float(common[-1]), text.duration), *values]))
     if not rows:
         return None
     heads = ["client", "time", "parent", "this run", "difference"]

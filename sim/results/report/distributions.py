@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
-from sim.results.report.blocks import Cell, Table, cell, reached
+from sim.results.report.blocks import Cell, Table, number_cell, time_reached_cell
 from sim.results.report.figure import Figure
 from sim.results.report.style import HUES, blank, is_one_number, line, log_axis, time_axis
 from sim.results.view import RunView
@@ -75,11 +75,11 @@ def times_table(view: RunView) -> Table:
         sent = bytes_to_target(mean, view.bytes_sent, level)
         rows.append(
             [
-                cell(level, text.share),
-                reached(time_to_target(mean, level)),
-                cell(sent, text.size),
-                *[reached(time_s) for time_s in of_clients],
-                cell(int(np.isinf(first).sum())),
+                number_cell(level, text.share),
+                time_reached_cell(time_to_target(mean, level)),
+                number_cell(sent, text.size),
+                *[time_reached_cell(time_s) for time_s in of_clients],
+                number_cell(int(np.isinf(first).sum())),
             ]
         )
     heads = [measure.name, "mean", "bytes sent", "half", "90%", "clients that never reached it"]

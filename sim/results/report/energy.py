@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.results import outcome, text
-from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Section, SideBySide, Table, cell
+from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Section, SideBySide, Table, number_cell
 from sim.results.view import RunView
 
 _PARTS = {
@@ -40,7 +40,7 @@ def energy(view: RunView) -> Section | None:
 
 def _cells(amounts: Mapping[str, Any]) -> list[str | Cell]:
     return [
-        cell(amounts["joules"], text.energy),
-        cell(amounts["cost"], text.number),
-        cell(amounts["co2_grams"], text.mass),
+        number_cell(amounts["joules"], text.energy),
+        number_cell(amounts["cost"], text.number),
+        number_cell(amounts["co2_grams"], text.mass),
     ]

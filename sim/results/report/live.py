@@ -8,7 +8,7 @@ import numpy as np
 from sim.results import text
 from sim.results.measures import measure_called
 from sim.results.metrics import Series
-from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Section, Table, cell
+from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Section, Table, number_cell
 from sim.results.report.figure import Figure
 from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_axis, time_axis
 from sim.results.view import RunView
@@ -45,7 +45,7 @@ def on_sockets(view: RunView) -> Section | None:
         blocks.append(Table(heads, rows, "delays"))
     if live["blocked"]:
         rows = [
-            [actor, cell(at_s, text.duration), cell(took_s, text.duration)]
+            [actor, number_cell(at_s, text.duration), number_cell(took_s, text.duration)]
             for at_s, took_s, actor in live["blocked"]
         ]
         blocks += [Paragraph("A process handles one event at a time. The longest events were:")]
@@ -113,7 +113,7 @@ def _times(found: Mapping[str, Any]) -> list[list[str | Cell]]:
     steps = [float(np.mean(list(each.values()))) if each else None for each in found["step_time_s"]]
     rows = [("training step, mean over clients", steps)]
     rows += [(f"message delivery, {share[1:]}%", both) for share, both in found["latency_s"].items()]
-    return [[what, *[cell(each, text.duration) for each in both]] for what, both in rows]
+    return [[what, *[number_cell(each, text.duration) for each in both]] for what, both in rows]
 
 
 def _bytes(found: Mapping[str, Any]) -> list[list[str | Cell]]:
@@ -121,8 +121,8 @@ def _bytes(found: Mapping[str, Any]) -> list[list[str | Cell]]:
     return [
         [
             text.message_type(kind),
-            *[cell(each) for each in counts],
-            *[cell(each, text.size) for each in lengths],
+            *[number_cell(each) for each in counts],
+            *[number_cell(each, text.size) for each in lengths],
         ]
         for kind, counts, lengths in rows
     ]
@@ -131,7 +131,10 @@ def _bytes(found: Mapping[str, Any]) -> list[list[str | Cell]]:
 def _iterations(found: Mapping[str, Any]) -> list[list[str | Cell]]:
     clients = found["iterations"]["clients"].items()
     rows = [(name, one, two, (two - one) / one if one else None) for name, (one, two) in clients]
-    return [[name, cell(one), cell(two), cell(share, _signed)] for name, one, two, share in rows]
+    return [
+        [name, number_cell(one), number_cell(two), number_cell(share, _signed)]
+        for name, one, two, share in rows
+    ]
 
 
 def _signed(share: float | None) -> str:

@@ -27,7 +27,7 @@ from sim.results.report.style import (
 )
 from sim.results.report.timeline import clients_shown
 from sim.results.view import RunView, evenly
-from sim.results.waits import Waits, waits_of
+from sim.results.waits import Waits, find_waits
 
 STALENESS = "staleness"
 _AGE = "staleness (s)"
@@ -50,7 +50,7 @@ def course(view: RunView) -> Figure | None:
         if alone is not None and not np.isnan(alone[client]):
             level = Series(panel.times[[0, -1]] / unit_s, np.full(2, alone[client]))
             label = f"alone: {measure.text(float(alone[client]))}"
-            levels.append(line(level, label, FAINT, label, dash="dot") | _of(view, client))
+            levels.append(line(level, label, FAINT, label, dash="dot") | _shown_if_selected(view, client))
     figure.add(*levels)
     measure_axis(figure, measure)
     return figure
@@ -93,16 +93,18 @@ def _courses(
             own, when = course.values[picked], course.times[picked] / unit_s
         series = Series(when.astype(np.float32), own.astype(np.float32))
         label = f"{name}: {readable(reached[0] if reached else None)}"
-        lines.append(line(series, label, BLUE, f"{name} <b>{y}</b>") | _of(view, client))
+        lines.append(line(series, label, BLUE, f"{name} <b>{y}</b>") | _shown_if_selected(view, client))
         if reached and not np.isnan(spent_s := view.spent_s[[client]]):
             label = f"budget exhausted at {text.duration(float(spent_s[0]))}"
             at = Series(spent_s / unit_s, np.interp(spent_s, *panel.of(client)))
-            lines.append(line(at, label, ORANGE, label) | _of(view, client) | {"marker": {"size": 10}})
+            lines.append(
+                line(at, label, ORANGE, label) | _shown_if_selected(view, client) | {"marker": {"size": 10}}
+            )
     figure.add(*lines)
     return figure, unit_s
 
 
-def _of(view: RunView, client: int) -> Trace:
+def _shown_if_selected(view: RunView, client: int) -> Trace:
     """Return the attributes of a client's trace, which the page shows if that client is selected."""
     return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
@@ -110,7 +112,7 @@ def _of(view: RunView, client: int) -> Trace:
 def waited_for(view: RunView) -> Figure | None:
     """Draw each device's waits by peer, the longest first; None without waits, or if they are unknown."""
     shown = clients_shown(view)
-    waits = waits_of(view, shown)
+    waits = find_waits(view, shown)
     if waits is None or len(view.clients) < 2 or not any(_rows(each) for each in waits):
         return None
     bars = [
@@ -149,7 +151,7 @@ def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
     return _bars(view, clients_shown(view), bars, "weight at its last evaluation", "no weights")
 
 
-def classes_of(view: RunView) -> Figure | None:
+def class_counts_figure(view: RunView) -> Figure | None:
     """Draw each client's numbers of training samples by class; None if unknown."""
     counts = view.get("class_counts")
     if counts is None or len(view.clients) < 2:
@@ -203,7 +205,7 @@ def _bars(
             "textposition": "middle right",
             "hoverinfo": "skip",
         }
-        options = {**_of(view, client), "showlegend": False}
+        options = {**_shown_if_selected(view, client), "showlegend": False}
         figure.add(drawn | options, names | options)
     axis = {"title": {"text": title}, "rangemode": "tozero"}
     figure.update(xaxis=axis, yaxis={"visible": False, "range": [most, -0.4]})

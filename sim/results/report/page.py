@@ -24,8 +24,8 @@ from sim.results.report.blocks import (
     Section,
     SideBySide,
     Table,
-    cell,
-    reached,
+    number_cell,
+    time_reached_cell,
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
@@ -37,7 +37,7 @@ from sim.results.report.html import document, help_note, ratio
 from sim.results.report.live import against_simulation, on_sockets
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
-from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table, worst_client
+from sim.results.report.tables import MOST_HURT, clients_table, help_table, hurt_table, worst_client
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.output_dir import EXPLORE
 from sim.results.store.run_directory import RunDirectory
@@ -123,7 +123,7 @@ def _futures(view: RunView) -> Section | None:
     lead = f"This run is a fork of {view.get('fork', 'of')}. "
     lead += f"The two runs are identical until {text.duration(view.fork_s)}."
     blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
-    if (table := curves.differences(view)) is not None:
+    if (table := curves.differences_table(view)) is not None:
         lead = "Each client is compared at the last time at which both runs evaluated it."
         blocks += [Heading("Difference by client"), Paragraph(lead), table]
     return Section("Fork and parent", blocks)
@@ -221,7 +221,7 @@ def _one_client(view: RunView) -> Section | None:
         ("Waiting time by peer", "waited-for", waits),
         ("Weights given to peers", "listens-to", one_client.listens_to(view)),
         ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
-        ("Samples by class", "classes", one_client.classes_of(view)),
+        ("Samples by class", "classes", one_client.class_counts_figure(view)),
         *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
     )
     if view.graph_times.size and view.clusters is not None:
@@ -277,7 +277,7 @@ def _moves(view: RunView) -> Section | None:
             [
                 view.clients[move.client],
                 move.event,
-                cell(move.time_s, text.duration),
+                number_cell(move.time_s, text.duration),
                 *_consequence(population, move, measure),
             ]
             for move in view.moves
@@ -317,9 +317,13 @@ def _consequence(population: Population, move: LifecycleEvent, measure: Measure)
     """Return a newcomer's catch-up time, or the dip and the recovery time of the others after a departure."""
     if move.event in ARRIVALS:
         has_others = move.is_newcomer and population.has_incumbents(move)
-        return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
+        return [time_reached_cell(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, cell(dip.depth, measure.text), reached(dip.seconds)]
+    return (
+        [_NOTHING] * 3
+        if dip is None
+        else [_NOTHING, number_cell(dip.depth, measure.text), time_reached_cell(dip.seconds)]
+    )
 
 
 def _traffic(view: RunView) -> Section:
@@ -430,7 +434,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _traffic,
     energy,
     _map,
-    lambda view: Section("Clients", [clients(view)]),
+    lambda view: Section("Clients", [clients_table(view)]),
     _details,
     lambda view: Section("Scenario", [Code("scenario.toml with all defaults", view.scenario_text)]),
 )

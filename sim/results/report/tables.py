@@ -9,10 +9,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.measures import ALONE
+from sim.results.measures import ALONE, model_metric_name
 from sim.results.metrics import Series
 from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
-from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Table, cell, difference, reached
+from sim.results.report.blocks import (
+    Block,
+    Cell,
+    Heading,
+    Paragraph,
+    Table,
+    difference_cell,
+    number_cell,
+    time_reached_cell,
+)
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s
 
@@ -27,7 +36,7 @@ _EXPLAINS = 0.5  # share of the gap to the others that makes a quantity a reason
 _MOST_NAMES = 4
 
 
-def clients(view: RunView) -> Table:
+def clients_table(view: RunView) -> Table:
     """Return a table with one row per client, the worst first, and the columns that this run knows."""
     order = view.worst_first
     columns: list[Column] = [("client", list(view.clients))]
@@ -50,9 +59,9 @@ def help_table(view: RunView) -> Table:
     rows: list[list[str | Cell]] = [
         [
             view.clients[client],
-            cell(with_peers, measure.text),
-            cell(alone, measure.text),
-            difference(better, measure),
+            number_cell(with_peers, measure.text),
+            number_cell(alone, measure.text),
+            difference_cell(better, measure),
         ]
         for client, with_peers, alone, better in view.gains
     ]
@@ -68,7 +77,7 @@ def _results(view: RunView) -> list[Column]:
     assert last is not None
     diverged = set(view.get("non_finite", "at_end") or ())
     reached = [
-        Cell("not finite", None) if name in diverged else cell(value, measure.text)
+        Cell("not finite", None) if name in diverged else number_cell(value, measure.text)
         for name, value in zip(view.clients, last.tolist(), strict=True)
     ]
     return [(measure.label, reached)] + ([] if alone is None else [_column("alone", alone, measure.text)])
@@ -102,7 +111,7 @@ def _work(view: RunView) -> list[Column]:
 
 def _column(head: str, values: NDArray[Any], shown: Callable[[float | None], str] = text.number) -> Column:
     """Return a column with the values of the clients [N]."""
-    return head, [cell(value, shown) for value in values.tolist()]
+    return head, [number_cell(value, shown) for value in values.tolist()]
 
 
 def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
@@ -153,11 +162,11 @@ def hurt_table(view: RunView) -> Table | None:
             view.clients[each.client],
             view.clients[each.departure.client],
             each.departure.event,
-            cell(each.departure.time_s, text.duration),
-            cell(each.dip.depth, text.share),
-            reached(each.dip.seconds),
-            cell(each.share, text.share),
-            cell(each.usual, text.share),
+            number_cell(each.departure.time_s, text.duration),
+            number_cell(each.dip.depth, text.share),
+            time_reached_cell(each.dip.seconds),
+            number_cell(each.share, text.share),
+            number_cell(each.usual, text.share),
         ]
         for each in found
     ]
@@ -253,7 +262,7 @@ def worst_client(view: RunView) -> list[Block]:
     no_reason = "No single quantity stands out. The largest differences are:"
     lead += f"The main reason: {rows[0][1].what}." if rows[0][0] >= 1 else no_reason
     cells: list[list[str | Cell]] = [
-        [row.what, *[cell(float(np.nanmedian(row.values[of])), row.shown) for of in (worst, others)]]
+        [row.what, *[number_cell(float(np.nanmedian(row.values[of])), row.shown) for of in (worst, others)]]
         for _, row in rows[:_MOST_QUANTITIES]
     ]
     table = Table(["", name, "median of other clients"], cells, "quantities")
@@ -363,7 +372,10 @@ def _measured(view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.flo
         what = f"{measure.label} of other clients in its true cluster"
         yield reason(what, mean, more=measure.higher_is_better, rank=0)
     names = {f"{measure.label} alone": measure.name + ALONE}
-    names |= {f"{measure.label} of {name}": f"{measure.name}_of_{name}" for name in view.get("models") or ()}
+    names |= {
+        f"{measure.label} of {name}": model_metric_name(measure.name, name)
+        for name in view.get("models") or ()
+    }
     for label, name in names.items():
         final = view.last(name)
         if final is not None and not np.array_equal(final, last, equal_nan=True):  # equal for `local`

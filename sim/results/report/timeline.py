@@ -16,6 +16,9 @@ MOST_OF_MANY = 100  # clients with the worst results, shown if there are more th
 _MOST_CELLS = 60_000
 _MOST_BINS = 300
 
+Spans = list[NDArray[np.float64]]
+"""Intervals [K, 2] (start_s, end_s) of each shown client, ascending."""
+
 
 def clients_shown(view: RunView) -> list[int]:
     """Return all clients in order; of more than MOST_CLIENTS those with the worst results, worst first."""
@@ -26,11 +29,13 @@ def clients_shown(view: RunView) -> list[int]:
 def timeline(view: RunView) -> Figure | None:
     """Draw a row per client: training, waiting or down, with arrivals and departures marked."""
     shown = clients_shown(view)
-    if not shown or view.end_s <= 0 or not view.has_intervals:
+    busy, down = [view.intervals(state, shown) for state in ("busy", "down")]
+    if not shown or view.end_s <= 0 or busy is None or down is None:
         return None
     bins = min(_MOST_BINS, _MOST_CELLS // len(shown))
     edges = np.linspace(0, view.end_s, bins + 1)
-    training, _, down = shares = _shares(view, shown, edges)
+    shares = _shares(busy, down, edges)
+    training_share, _, down_share = shares
     unit_s, unit = text.scale_of_time(view.end_s)
     row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
     names = [view.clients[client] for client in shown]
@@ -44,7 +49,7 @@ def timeline(view: RunView) -> Figure | None:
         {
             "type": "heatmap",
             # A gap shows the background, which has the color of "down"; gaps have tooltips too.
-            "z": np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
+            "z": np.where(down_share > 0.5, np.nan, training_share).round(3).astype(np.float32),
             "x": (edges[:-1] + edges[1:]) / 2 / unit_s,
             "y": names,
             "customdata": np.stack(shares, axis=-1).round(4).astype(np.float32),
@@ -57,7 +62,7 @@ def timeline(view: RunView) -> Figure | None:
             "hovertemplate": hover,
         }
     )
-    figure.update(meta={"unit_s": unit_s, "bins": bins} | _spans(view, shown))
+    figure.update(meta={"unit_s": unit_s, "bins": bins} | _spans(busy, down))
     _mark_moves(figure, view, shown, unit_s)
     _finish(figure, names, row_px, view.end_s / unit_s, unit)
     return figure
@@ -72,24 +77,24 @@ def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[n
     return np.diff(np.interp(edges, spans.ravel(), at_knots))
 
 
-def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+def _shares(busy: Spans, down: Spans, edges: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """Return the shares [C, B] of each bin in which each client was training, waiting and down."""
     width_s = edges[1] - edges[0]
-    training, down = (
-        np.array([covered(spans, edges) for spans in view.intervals(state, shown)]).clip(0, width_s) / width_s
-        for state in ("busy", "down")
+    training, absent = (
+        np.array([covered(spans, edges) for spans in of_each]).clip(0, width_s) / width_s
+        for of_each in (busy, down)
     )
-    return [training, (1 - training - down).clip(0, 1), down]
+    return [training, (1 - training - absent).clip(0, 1), absent]
 
 
-def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
+def _spans(busy: Spans, down: Spans) -> dict[str, list[str]]:
     """Return each row's spans of both states, from which the page's script computes cells after a zoom.
 
     Each row is start, end, start, end, ... in seconds, as little-endian 64-bit floats in base64.
     """
     return {
-        state: [b64encode(spans.astype("<f8").tobytes()).decode() for spans in view.intervals(state, shown)]
-        for state in ("busy", "down")
+        state: [b64encode(spans.astype("<f8").tobytes()).decode() for spans in of_each]
+        for state, of_each in (("busy", busy), ("down", down))
     }
 
 

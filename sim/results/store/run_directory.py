@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
 from sim.files.input_file import InputFile, no_room
-from sim.results.metrics import Metrics, table_of
+from sim.results.metrics import Metrics, arrow_table
 from sim.results.store import output_dir
 from sim.results.store.before_checksums import TRACE_HASH, HashesOfSummary
 from sim.results.store.events_file import EventsFile
@@ -23,7 +23,13 @@ from sim.results.store.formats import FORMAT, KEY, require_known
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
 from sim.results.store.summary_file import SUMMARY_KEYS, checked
-from sim.results.store.tables import INTERVALS_SCHEMA, SPECIAL_TABLES, TABLES, by_name, require_columns
+from sim.results.store.tables import (
+    INTERVALS_SCHEMA,
+    SPECIAL_TABLES,
+    TABLES,
+    require_columns,
+    with_columns_of_table,
+)
 from sim.results.trace import Trace
 
 TEXTS = ("summary.json", "scenario.toml", "provenance.json")
@@ -160,7 +166,7 @@ class RunDirectory:
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """Write disjoint intervals of devices: (actor, start_s, end_s, "busy" or "down")."""
-        self._write("intervals", table_of(list(intervals), INTERVALS_SCHEMA))
+        self._write("intervals", arrow_table(list(intervals), INTERVALS_SCHEMA))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary; NaN and infinity become null. Tables written later contain its trace hash.
@@ -246,9 +252,9 @@ class RunDirectory:
         try:
             os.fspath(file).encode()
         except UnicodeEncodeError:  # polars opens only names in UTF-8
-            return by_name(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
+            return with_columns_of_table(pl.scan_parquet(io.BytesIO(file.read_bytes())), table)
         # Without glob=False, polars interprets brackets and ~ in the path.
-        return by_name(pl.scan_parquet(file, glob=False), table)
+        return with_columns_of_table(pl.scan_parquet(file, glob=False), table)
 
     def has(self, table: str) -> bool:
         """Return whether the run has one of `SPECIAL_TABLES`."""

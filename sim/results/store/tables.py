@@ -75,7 +75,7 @@ def require_columns(file: Path, table: str, schema: pa.Schema) -> None:
             raise found.refusal(f"column {wanted.name} has type {kind}; must be {wanted.type}")
 
 
-def by_name(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:
+def with_columns_of_table(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:
     """Return rows with the columns of a table, in order; missing columns are null."""
     found, wanted = rows.collect_schema(), pl.DataFrame(pl.from_arrow(_SCHEMAS[table].empty_table())).schema
     if found == wanted:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sim.results.metrics import table_of
+from sim.results.metrics import arrow_table
 from sim.results.store.tables import SPECIAL_TABLES
 from sim.run.energy.constants import PER_BYTE, ActorConstants, EnergyConstants, Hours
 
@@ -48,7 +48,7 @@ class EnergyRow:
     co2_grams: float | None
 
 
-def rows_of(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[EnergyRow]:
+def energy_rows(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[EnergyRow]:
     """Return the energy of all clients and servers by part: two rows of times, then rows of messages."""
     rows = []
     for name, usage in usages.items():
@@ -81,7 +81,7 @@ def _rated(joules: Floats, rate: Hours | None) -> float | None:
 def table(rows: Sequence[EnergyRow]) -> pa.Table:
     """Return the rows as energy.parquet."""
     schema = SPECIAL_TABLES["energy"]
-    return table_of([tuple([getattr(row, name) for name in schema.names]) for row in rows], schema)
+    return arrow_table([tuple([getattr(row, name) for name in schema.names]) for row in rows], schema)
 
 
 def summary(constants: EnergyConstants, rows: Sequence[EnergyRow]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.results.metrics import ALL
 from sim.run.energy import account
-from sim.run.energy.account import HOUR_S, EnergyRow, Floats, Usage, rows_of, seconds_by_hour
+from sim.run.energy.account import HOUR_S, EnergyRow, Floats, Usage, energy_rows, seconds_by_hour
 from sim.run.energy.constants import EnergyConstants
 
 JOULES = "joules"  # name of the total over time in the metrics
@@ -81,7 +81,7 @@ class EnergyMeter(RunHook):
 
     def rows(self, simulation: Simulation) -> list[EnergyRow]:
         """Return the energy so far, by client or server and part."""
-        return rows_of(self.constants, dict(self._usages(simulation)))
+        return energy_rows(self.constants, dict(self._usages(simulation)))
 
     def table(self, simulation: Simulation) -> pa.Table:
         """Return the contents of energy.parquet."""

@@ -17,7 +17,7 @@ from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.learning.engine.replay_log import RecordedReadLog
-from sim.learning.engine.snapshot import Stored, stored
+from sim.learning.engine.snapshot import PoolSnapshot, pool_snapshots
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.options import RunOptions
 from sim.run.setup.builder import PreparedRun
@@ -47,7 +47,7 @@ class Checkpoint:
     wall_s: float
     scenario: str
     made_by: dict[str, str]
-    rows: dict[int, Stored]
+    rows: dict[int, PoolSnapshot]
 
     @classmethod
     def of(cls, run: PreparedRun, wall_s: float, made_by: dict[str, str]) -> Checkpoint:
@@ -64,7 +64,7 @@ class Checkpoint:
             wall_s,
             prefix_digest(run.scenario, simulation.loop.time()),
             made_by,
-            stored(simulation.engine),
+            pool_snapshots(simulation.engine),
         )
 
     def write(self, file: Path) -> None:
@@ -132,7 +132,7 @@ class Checkpoint:
             contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             form, checksum = contents.pop("form"), contents.pop("checksum", 0)
             if form == _FORM:
-                rows = {width: Stored(*each) for width, each in contents.pop("rows").items()}
+                rows = {width: PoolSnapshot(*each) for width, each in contents.pop("rows").items()}
                 at = cls(**contents, rows=rows)
                 if not at.time_s >= 0:
                     raise ValueError(f"time_s = {at.time_s}")

@@ -19,7 +19,7 @@ from sim.learning.engine.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
-from sim.run.resume.resuming import Provenance, changed, folders_of, of_another_version
+from sim.run.resume.resuming import Provenance, changed, result_folders, version_added_to_errors
 from sim.run.save.provenance import made_by
 from sim.run.setup.builder import SIMULATED, built, with_engine
 from sim.scenario.scenario import Scenario, load_scenario
@@ -47,7 +47,7 @@ def explained_client(
     gets a line about code that has changed since. Raises UserError if there is no such client, or if the log
     ends before.
     """
-    with replay_of(path, data_dir=data_dir, code=code, notice=notice) as replay:
+    with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)
         replay.run_until(time_s)
         return list(replay.described(life))
@@ -108,7 +108,7 @@ class Replay:
 
 
 @contextmanager
-def replay_of(
+def start_replay_of_run(
     path: Path,
     *,
     data_dir: Path | None = None,
@@ -120,10 +120,10 @@ def replay_of(
 
     notice: gets a line about code that has changed since. Raises UserError for a run that cannot be replayed.
     """
-    folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
+    folder = max(result_folders(path), key=lambda each: ((each / READS).stat().st_size, each.name))
     directory = RunDirectory.found(folder)
     directory.file(READS)
-    with of_another_version(folder):
+    with version_added_to_errors(folder):
         scenario = load_scenario(directory.file("scenario.toml"), code=code)
     recorded = Provenance.of(folder)
     device = recorded.machine.device.partition(":")[0]  # the first of several is enough

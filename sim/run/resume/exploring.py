@@ -55,8 +55,10 @@ def explore_run(
             if number is None and difference.actor in view.clients:
                 number = view.clients.index(difference.actor)
         seen = RunView(other)
-        second = SecondRun(other, sources_of(other, seen), cuts_of(seen.scenario_text), difference)
-    cuts = cuts_of(view.scenario_text)
+        second = SecondRun(
+            other, sources_of(other, seen), network_partition_times(seen.scenario_text), difference
+        )
+    cuts = network_partition_times(view.scenario_text)
     sources = sources_of(directory, view)
     return write_page(directory, sources, cuts=cuts, at_s=at_s or 0.0, client=number, second=second)
 
@@ -97,7 +99,7 @@ def _sources(
     return Sources(lineage.sources, recent_s, f"Shares leave out: {reads}." if reads else "")
 
 
-def cuts_of(scenario: str) -> list[tuple[float, float]]:
+def network_partition_times(scenario: str) -> list[tuple[float, float]]:
     """Return start and end (s) of each network partition in a scenario's text; none if it is damaged."""
     try:
         cuts = tomllib.loads(scenario)["network"]["partition"]

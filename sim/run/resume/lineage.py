@@ -27,11 +27,11 @@ from sim.learning.engine.recorded import (
     RecordedEngine,
     RecordedTerms,
     recorded_terms,
-    steps_of,
+    training_steps,
 )
-from sim.learning.engine.replay_log import factors_in
+from sim.learning.engine.replay_log import logged_factors
 from sim.results.store.output_dir import READS
-from sim.run.resume.explain import replay_of
+from sim.run.resume.explain import start_replay_of_run
 
 Shown = Sequence[Mapping[str, Ensemble]] | None
 WINDOWS = 8
@@ -90,10 +90,10 @@ def lineage_of(
     """Return the sources of the models of a run: of one client or all, at one time or at all evaluations.
 
     windows: number of equal windows of time in which training began. recent_s: instead, one window of this
-    length before each model. Raises UserError like `replay_of`.
+    length before each model. Raises UserError like `start_replay_of_run`.
     """
     classes = Classes(engine=RecordedEngine, simulation=SimulationWithModels)
-    with replay_of(path, data_dir=data_dir, code=code, notice=notice, classes=classes) as replay:
+    with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice, classes=classes) as replay:
         simulation = replay.simulation
         engine, observer = simulation.engine, simulation.observer
         assert isinstance(engine, RecordedEngine) and isinstance(observer, ObserverOfModels)
@@ -111,7 +111,7 @@ def lineage_of(
         if time_s is not None:
             observer.moments = [each for each in observer.moments if each.time_s == time_s]
         moments = [each for each in observer.moments if number in (None, each.client)]
-        return traced(simulation, moments, factors_in(frames(replay.folder / READS)), windows, recent_s)
+        return traced(simulation, moments, logged_factors(frames(replay.folder / READS)), windows, recent_s)
 
 
 class ObserverOfModels(Observer):
@@ -258,7 +258,7 @@ class _Table:
             window = min(window, self._windows - 1)
             if self._recent_s is not None:
                 share = share * (record.time_s >= self._times - self._recent_s)
-            self._training[record.payload.client, window] += share * steps_of(record)
+            self._training[record.payload.client, window] += share * training_steps(record)
         else:
             name = type(record.operation).__name__
             if isinstance(record.operation, Apply):

@@ -21,21 +21,26 @@ from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.files.journal import Journal, frames
-from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog, ReplayError, evaluations_after
-from sim.learning.engine.snapshot import compute_from, require_same_owners, start_replay
+from sim.learning.engine.replay_log import (
+    RecordedReadLog,
+    ReplayedReadLog,
+    ReplayError,
+    evaluation_hashes_after,
+)
+from sim.learning.engine.snapshot import end_replay, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
 from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
 from sim.results.store.run_directory import RunDirectory
-from sim.results.store.tables import by_name
+from sim.results.store.tables import with_columns_of_table
 from sim.run.resume.checkpoint import Checkpoint, OtherVersion
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.save.provenance import computed_by
 from sim.run.setup.builder import PreparedRun
 from sim.scenario.overrides import add
-from sim.scenario.reading import contents_of
+from sim.scenario.reading import toml_tables
 from sim.scenario.scenario import Scenario, load_scenario
-from sim.scenario.shared_prefix import changing_of, prefix_digest, require_same_prefix, timed_changes
+from sim.scenario.shared_prefix import changeable_keys, prefix_digest, require_same_prefix, timed_changes
 from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
@@ -66,7 +71,7 @@ class ResumableRun:
 
         Raises UserError.
         """
-        folders = folders_of(path)
+        folders = result_folders(path)
         # A run that was killed while it wrote its results has not finished, even if its summary states it.
         results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
         finished = results is not None and _has_finished(results)
@@ -115,17 +120,17 @@ class ResumableRun:
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
-        added: dict[str, Any] = {} if more is None else contents_of(more)
+        added: dict[str, Any] = {} if more is None else toml_tables(more)
         if self.fork_s is not None:
-            with of_another_version(self.path):
+            with version_added_to_errors(self.path):
                 parent = load_scenario(file, code=code, method=method)
-            changes, timed = timed_changes(changes, self.fork_s, changing_of(parent))
+            changes, timed = timed_changes(changes, self.fork_s, changeable_keys(parent))
             add(added, timed)
             if without:
                 gone = [client_number(each, self._client_names(parent), "--without") for each in without]
                 _require_no_return(parent, gone, self.fork_s)
                 add(added, {"churn": [_absence(gone, self.fork_s)]})
-        with nullcontext() if self.fork_s is not None else of_another_version(self.path):
+        with nullcontext() if self.fork_s is not None else version_added_to_errors(self.path):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
             self._require_same_text(scenario)
@@ -239,7 +244,7 @@ class ResumableRun:
         assert self.checkpoint is not None
         if self.fork_s is not None or self.differences(run):
             return {}
-        return evaluations_after(self.checkpoint.reads, frames(self.path / READS))
+        return evaluation_hashes_after(self.checkpoint.reads, frames(self.path / READS))
 
     def replay(self, run: PreparedRun, log: Path, *, exactly: bool = True) -> None:
         """Replay a simulation from virtual time 0 to the checkpoint, and let it continue with `log`.
@@ -263,7 +268,7 @@ class ResumableRun:
             journal = Journal.continued(log, self.path / READS, at.log_bytes)
             expected = self._evaluations(run) if exactly else {}
             record = RecordedReadLog(journal, replayed.recent, replayed.count, expected)
-            compute_from(simulation.engine, at.rows, record)
+            end_replay(simulation.engine, at.rows, record)
 
         before = frames(self.path / READS, at.log_bytes)
         read_log = ReplayedReadLog(before, flushes=at.flushes, arrive=arrive)
@@ -304,7 +309,7 @@ def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
     return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
 
 
-def folders_of(path: Path) -> tuple[Path, ...]:
+def result_folders(path: Path) -> tuple[Path, ...]:
     """Return the folder of a run's results, or the hidden folders of killed processes. Raises UserError."""
     if path.name in ("", ".."):
         path = path.resolve()  # to get a name and a parent folder
@@ -356,7 +361,7 @@ class Provenance(BaseModel):
 
 
 @contextmanager
-def of_another_version(folder: Path) -> Iterator[None]:
+def version_added_to_errors(folder: Path) -> Iterator[None]:
     """Add the version that wrote the results to a UserError about their scenario, if it differs."""
     try:
         yield
@@ -395,7 +400,7 @@ def other_future(earlier: ResumableRun | None) -> pa.Table | None:
         if not directory.has("parent"):
             return None
         kept = InputFile("", directory.table_path("parent")).parsed(_table, "a Parquet table")
-        return by_name(kept.lazy(), "parent").collect().to_arrow().cast(METRICS_SCHEMA)
+        return with_columns_of_table(kept.lazy(), "parent").collect().to_arrow().cast(METRICS_SCHEMA)
     if not earlier.is_finished:
         return None
     names = [measure.name for measure in MEASURES]

@@ -24,7 +24,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
 from sim.learning.evaluation import look_at
 from sim.learning.language.base import beside
-from sim.learning.models.plain import plain_module, state_of
+from sim.learning.models.plain import plain_module, untied_state_dict
 from sim.learning.models.transformer import Lora
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
@@ -63,7 +63,7 @@ class TrainedModel:
 
     def state(self) -> dict[str, Tensor]:
         """Return the `state_dict` of the module, as separate tensors."""
-        return state_of(self.module())
+        return untied_state_dict(self.module())
 
     @torch.no_grad()
     def outputs(self, inputs: np.ndarray | Tensor) -> np.ndarray:

@@ -23,14 +23,14 @@ _TORCH = str(torch.__version__)  # with the build, such as "+cpu", which the pac
 
 def provenance(device: str) -> dict[str, Any]:
     """Return the contents of provenance.json; docs/results.md explains each key."""
-    commit, changed = _checkout()
+    commit, changed = _git_commit()
     return {
-        "coterie": version_of("coterie"),
+        "coterie": package_version("coterie"),
         "commit": commit,
         "changed_since_commit": changed,
         "python": platform.python_version(),
         "torch": _TORCH,
-        **{library: version_of(library) for library in _LIBRARIES},
+        **{library: package_version(library) for library in _LIBRARIES},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "folder": os.getcwd(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -63,13 +63,13 @@ def computed_by() -> dict[str, str]:
     return {
         "the code of coterie": digest_of_coterie(*OURS),
         "torch": _TORCH,
-        "numpy": str(version_of("numpy")),
+        "numpy": str(package_version("numpy")),
         "python": platform.python_version(),
     }
 
 
 @lru_cache  # reading the metadata takes milliseconds, in each run of a sweep
-def version_of(package: str) -> str | None:
+def package_version(package: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return version(package)
@@ -78,7 +78,7 @@ def version_of(package: str) -> str | None:
 
 
 @lru_cache(maxsize=1)  # the running code is that of the time of loading
-def _checkout() -> tuple[str | None, bool | None]:
+def _git_commit() -> tuple[str | None, bool | None]:
     """Return the commit of the code, and True if the code has changed since; None without a checkout."""
     # The code may lie in an unrelated repository, for instance in a virtual environment.
     if _git("ls-files", "--error-unmatch", __file__) is None:

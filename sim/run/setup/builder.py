@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from actors.source_location import frames_of_error, written
+from actors.source_location import location_text, traceback_frames
 from protocols.framework.context import NO_LINKS, NewcomersStart
 from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
@@ -23,7 +23,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.learning.metrics import metrics_of
+from sim.learning.metrics import selected_metrics
 from sim.plugins.section import in_short
 from sim.results.measures import add_measure
 from sim.run.energy.budgets import metered, with_meters
@@ -33,9 +33,9 @@ from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
     decided,
+    device_memory,
     first_device,
     require_precision,
-    room_of,
     threads_here,
 )
 from sim.run.setup.learning import Learning, load_learning
@@ -151,11 +151,11 @@ def _users_faults(scenario: Scenario) -> Iterator[None]:
     except FAILURES as error:
         plugins = [(each, each.sources) for each in scenario.plugins]
         files = {str(own.root / name): each for each, own in plugins if own is not None for name in own.files}
-        frames = [frame for frame in frames_of_error(error) if frame[0] in files]
+        frames = [frame for frame in traceback_frames(error) if frame[0] in files]
         if not frames:  # an error of coterie
             raise
         about = files[frames[-1][0]].key_and_value
-        raise UserError(f"{about}: {written(*frames[-1])}: {in_short(error)}") from error
+        raise UserError(f"{about}: {location_text(*frames[-1])}: {in_short(error)}") from error
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:
@@ -214,7 +214,7 @@ class _Builder:
         workers: MakeWorkers = threads_here,
     ) -> None:
         with explained("the data and the models at the start", device):
-            self.plan = plan = planned(scenario, folder, room=room_of(device))
+            self.plan = plan = planned(scenario, folder, room=device_memory(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
             chosen = decided(scenario, learning)
             scenario = with_engine(scenario, **chosen)
@@ -312,7 +312,7 @@ class _Builder:
 
 def _rules(scenario: Scenario, plan: RunPlan) -> RunRules:
     run, settings, task = scenario.run, scenario.protocol.settings, scenario.data.task
-    metrics = metrics_of(task, run.metrics or (), plan.learning.objective)
+    metrics = selected_metrics(task, run.metrics or (), plan.learning.objective)
     own = [each.metric for each in run.measures or ()]
     for each in run.measures or ():
         add_measure(each.measure)

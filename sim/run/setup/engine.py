@@ -65,7 +65,7 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     return torch.device(devices[0])
 
 
-def room_of(device: torch.device) -> Room:
+def device_memory(device: torch.device) -> Room:
     """Return the memory of a device, in which the models must fit."""
     if device.type == "cuda":
         return Room(str(device), int(torch.cuda.get_device_properties(device).total_memory))

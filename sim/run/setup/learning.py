@@ -13,7 +13,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data.dataset import Dataset
 from sim.learning.engine import ClientData
-from sim.learning.metrics import unfit
+from sim.learning.metrics import metric_misfit_reasons
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.run.setup.plan import LearningPlan
@@ -110,7 +110,9 @@ def _require_fitting_metrics(scenario: Scenario, plan: LearningPlan) -> None:
     """Raise UserError for metrics that do not fit the data or the method's objective."""
     task, names = scenario.data.task, scenario.run.metrics or ()
     validates = any(map(len, plan.own.validation))
-    for problem in unfit(task, names, plan.dataset.test_y, plan.objective, validates=validates):
+    for problem in metric_misfit_reasons(
+        task, names, plan.dataset.test_y, plan.objective, validates=validates
+    ):
         raise UserError(f"run.metrics: {problem}")
 
 

@@ -21,7 +21,7 @@ class Workload:
     """Sizes of a client's training: model, optimizer and batches.
 
     state_vectors: vectors of the model's width that the optimizer keeps. batch_size: the stated size, see
-    `batch_of`. views: the number of copies of each sample in a batch.
+    `batch_samples`. views: the number of copies of each sample in a batch.
     """
 
     model: Sized
@@ -30,7 +30,7 @@ class Workload:
     sampling: Sampling
     views: int
 
-    def batch_of(self, samples: int) -> int:
+    def batch_samples(self, samples: int) -> int:
         """Return the samples in a batch of a client with this many samples."""
         return samples_of_batch(self.sampling, self.batch_size, samples)
 
@@ -117,7 +117,7 @@ def steps_allowed(scenario: Scenario, name: str, work: Workload, samples: int) -
     budget = scenario.run.budget
     if budget is None or budget.samples is None:
         return math.inf if budget is None or budget.steps is None else budget.steps
-    of_a_step = work.batch_of(samples) * work.views
+    of_a_step = work.batch_samples(samples) * work.views
     if budget.samples < of_a_step:
         raise UserError(
             f"run.budget.samples = {budget.samples}: {name} sees {of_a_step:,} in a "

@@ -32,7 +32,7 @@ from sim.run.setup.memory import (
 from sim.run.setup.models import groups_of_clients, models_of_clients
 from sim.run.setup.owners import Owned, owned
 from sim.run.setup.training import ClientTraining, training_of_each
-from sim.scenario.protocol_errors import servers_of
+from sim.scenario.protocol_errors import protocol_servers
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_networks
 from sim.scenario.sections.churn import ChurnSchedule, churn_schedule
@@ -91,14 +91,14 @@ class ClientPlan:
     @property
     def steps_per_epoch(self) -> int:
         """Training steps of a pass over the client's samples."""
-        return max(1, self.samples // self.work.batch_of(self.samples))
+        return max(1, self.samples // self.work.batch_samples(self.samples))
 
     @property
     def step_s(self) -> float:
         """Duration of a training step on a whole batch in seconds, without temporary slow times."""
         flops = None
         if self.cost.flops_per_s is not None:
-            seen = self.work.batch_of(self.samples) * self.work.views
+            seen = self.work.batch_samples(self.samples) * self.work.views
             flops = float(seen * self.work.model.training_flops_per_sample)
         return self.cost.seconds(steps=1.0, flops=flops) * self.slowness.factor
 
@@ -185,7 +185,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     names = partition.names or tuple(clients)
     plans: tuple[ServerPlan, ...] = ()
     if not protocol.alone:
-        plans = servers_of(protocol.method, protocol.settings, names, partition.clusters)
+        plans = protocol_servers(protocol.method, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     return LearningPlan(dataset, objective, groups, trainings, work, names, partition.clusters, plans, own)
 

@@ -7,7 +7,7 @@ from actors.settings.base import SettingError
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.learning.engine.optimizers import Optimizer
-from sim.scenario.refusals import line_of
+from sim.scenario.refusals import error_line
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.training import Training, own_settings
 from sim.world.participants import Participants
@@ -55,7 +55,9 @@ def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTrain
     try:
         training = scenario.training.with_overrides(entries)
     except SettingError as error:  # entries that fit alone, but not together
-        raise UserError(line_of(SettingError(f"training.{error.key}", error.value, error.problem))) from None
+        raise UserError(
+            error_line(SettingError(f"training.{error.key}", error.value, error.problem))
+        ) from None
     precisions = [entry.precision for entry in entries.values() if entry.precision is not None]
     keeps_rate = any(entry.learning_rate is not None for entry in entries.values())
     mine = settings.model_copy(update=own) if own else settings

@@ -10,7 +10,13 @@ from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, P
 from sim.members import Groups, Members, is_one_client
 from sim.scenario.sections.energy import EnergyOfBytes
 from sim.scenario.sections.selection import SelectedClients
-from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, Way, bandwidth_of_each, schedule_of
+from sim.world.bandwidths import (
+    ClientBandwidth,
+    PhoneBandwidth,
+    Way,
+    bandwidth_schedule,
+    first_bandwidth_function,
+)
 from sim.world.latency.kinds import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.loss.kinds import Loss
@@ -278,9 +284,9 @@ class Network(Settings):
             if (stated := getattr(entry, way)) is not None:
                 settings |= dict.fromkeys(selected, stated)
         kinds = {id(each): each for each in settings.values()}
-        bps = {key: bandwidth_of_each(way, each, participants) for key, each in kinds.items()}
+        bps = {key: first_bandwidth_function(way, each, participants) for key, each in kinds.items()}
         return {
-            name: (bps[id(each)](name), schedule_of(each, name, participants.seed))
+            name: (bps[id(each)](name), bandwidth_schedule(each, name, participants.seed))
             for name, each in settings.items()
         }
 

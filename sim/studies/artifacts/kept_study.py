@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from sim.errors import UserError
 from sim.files.named_files import files_beside, find_file
 from sim.plugins.loader import Plugin, absolute_name
-from sim.scenario.reading import contents_of, default_name, read_text
-from sim.scenario.resolved import digests_of_files, files_of
+from sim.scenario.reading import default_name, read_text, toml_tables
+from sim.scenario.resolved import digests_of_files, input_files
 from sim.scenario.scenario import Scenario
 from sim.studies.index import INDEX, StudyFile, SweepIndex
-from sim.studies.option_values import parsed, parts_of
+from sim.studies.option_values import parsed, split_at_commas
 
 _STATED = ("overrides", "only")
 """Options whose values may name the user's code or a data file."""
@@ -62,8 +62,8 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
     """
     is_alone = file != path
     plugins = {each.name: each for scenario in scenarios for each in scenario.plugins if each.sources}
-    contents = [contents_of(path), *([contents_of(file)] if is_alone else [])]
-    data = {each for scenario in scenarios for each in files_of(scenario)}
+    contents = [toml_tables(path), *([toml_tables(file)] if is_alone else [])]
+    data = {each for scenario in scenarios for each in input_files(scenario)}
     texts = set(_texts([*contents, *options.values()]))
     names = _names(file, texts, plugins, "../" if is_alone else "", data)
     own, inner = f"{default_name(path)}.toml", f"{_SCENARIO}/{default_name(file)}.toml"  # of the same default
@@ -81,7 +81,7 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
 
 def _data(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """Return the hash of each data file by its name; files are read once."""
-    of_files = {tuple(files_of(scenario)): scenario for scenario in scenarios}
+    of_files = {tuple(input_files(scenario)): scenario for scenario in scenarios}
     found: dict[str, str] = {}
     for files, scenario in of_files.items():
         found |= digests_of_files(scenario) if files else {}
@@ -114,7 +114,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
         _, equals, stated = value.partition("=")
         if equals:
-            yield from _texts([parsed(part) for part in parts_of(stated) if part])
+            yield from _texts([parsed(part) for part in split_at_commas(stated) if part])
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:

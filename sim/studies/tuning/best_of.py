@@ -10,7 +10,7 @@ import numpy as np
 _GROUPS = 4
 
 
-def best_of(scores: Sequence[float], values: Sequence[float], k: int) -> float:
+def expected_best_of(scores: Sequence[float], values: Sequence[float], k: int) -> float:
     """Return the expected value of the trial that has the best score among k random ones of all n trials.
 
     scores: higher is better, -inf is a failure. values: a quantity of each trial, for example its score; of

@@ -13,11 +13,11 @@ import tomli_w
 
 from sim.errors import UserError
 from sim.results import text
-from sim.run.save.provenance import version_of
+from sim.run.save.provenance import package_version
 from sim.scenario.reading import find_scenario
 from sim.studies.index import in_words
 from sim.studies.option_values import as_toml
-from sim.studies.tuning.best_of import best_of, numbers_of_trials, spread
+from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, spread
 from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
 
 TRIALS, BEST, BEST_OF, TUNED = "trials.csv", "best.csv", "best_of.csv", "tuned.toml"
@@ -43,10 +43,10 @@ def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: text.inert(value) for key, value in row.items()} for row in found)
+        writer.writerows({key: text.without_formula(value) for key, value in row.items()} for row in found)
 
 
-def _number(value: float) -> float | str:
+def _finite_or_empty(value: float) -> float | str:
     return value if math.isfinite(value) else ""
 
 
@@ -62,9 +62,9 @@ def _trial_row(trial: TuningTrial) -> dict[str, Any]:
         "trial": trial.number,
         "settings": settings_text(trial),
         "selected_by": method.selected_by.name,
-        "selection": _number(trial.selection),
+        "selection": _finite_or_empty(trial.selection),
         "tested_by": method.tested_by.name,
-        "test": _number(trial.test),
+        "test": _finite_or_empty(trial.test),
         "failure": trial.reason or "",
     }
 
@@ -83,14 +83,14 @@ def best_rows(result: TuningResult) -> list[dict[str, Any]]:
                 "method": name,
                 "trials": len(trials),
                 "failed": sum(trial.reason is not None for trial in trials),
-                "default_selection": _number(first.selection),
-                "default_test": _number(first.test),
+                "default_selection": _finite_or_empty(first.selection),
+                "default_test": _finite_or_empty(first.test),
                 "best_trial": "" if best is None else best.number,
                 "best_selection": "" if best is None else best.selection,
-                "best_test": "" if best is None else _number(best.test),
+                "best_test": "" if best is None else _finite_or_empty(best.test),
                 "oracle_test": oracle(known) if known else "",
-                "quarters_test": _number(mean),
-                "quarters_deviation": _number(deviation),
+                "quarters_test": _finite_or_empty(mean),
+                "quarters_deviation": _finite_or_empty(deviation),
                 "settings": "all trials failed" if best is None else settings_text(best),
             }
         )
@@ -104,8 +104,8 @@ def _best_of_rows(result: TuningResult) -> list[dict[str, Any]]:
         for k in numbers_of_trials(len(trials)):
             selections, tests = ([getattr(trial, kind) for trial in trials] for kind in ("selection", "test"))
             row: dict[str, Any] = {"method": name, "trials": k}
-            row |= {"selection": _number(best_of(scores, selections, k))}
-            row |= {"test": _number(best_of(scores, tests, k))}
+            row |= {"selection": _finite_or_empty(expected_best_of(scores, selections, k))}
+            row |= {"test": _finite_or_empty(expected_best_of(scores, tests, k))}
             rows.append(row)
     return rows
 
@@ -119,7 +119,11 @@ def _tuned(result: TuningResult) -> str:
             continue
         stated = method.chosen
         how = {"study": result.directory.name, "trial": best.number, "trials": tuning.trials}
-        how |= {"seeds": list(tuning.seeds), "sampler": str(tuning.sampler), "coterie": version_of("coterie")}
+        how |= {
+            "seeds": list(tuning.seeds),
+            "sampler": str(tuning.sampler),
+            "coterie": package_version("coterie"),
+        }
         marks = [f"tuned.{key}={as_toml(value)}" for key, value in how.items() if value is not None]
         case = {"axis": _AXIS, "name": method.name, "unset": list(stated.unset)}
         case["set"] = [*stated.overrides, *best.overrides(), *marks]

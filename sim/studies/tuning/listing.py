@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from protocols.framework.search_space import ADAPTIVE_RATES, LEARNING_RATES
+from sim.learning.engine.optimizers import RULES
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
+from sim.studies.tuning.methods import learning_rates
 
 
 def space_lines() -> Iterator[str]:
     """Yield a paragraph for each method: its searched settings with their ranges, and their source."""
-    rates = [f"{values} with {name}" for name, values in LEARNING_RATES.items()]
-    yield f"all methods: training.learning_rate {', '.join(rates)}; {ADAPTIVE_RATES} with other optimizers"
+    rates = [f"{learning_rates(name)} with {name}" for name in RULES]
+    yield f"all methods: training.learning_rate {'; '.join(rates)}"
     for name in list_protocols():
         space = load_protocol(name).found.search_space
         yield ""

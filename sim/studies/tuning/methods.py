@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from protocols.framework.search_space import OneOf, Range, SearchSpace, learning_rates
+from protocols.framework.search_space import OneOf, Range, SearchSpace
 from sim.errors import UserError
-from sim.learning.metrics import metrics_of
+from sim.learning.engine.optimizers import RULES
+from sim.learning.metrics import selected_metrics
 from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
@@ -41,7 +42,7 @@ class TunedMethod:
         return SearchSpace(self.source, self.space).at(point)
 
 
-def methods_of(
+def tuned_methods(
     stated: Stated, names: Sequence[str], validation_share: float, keep: Sequence[str] = ()
 ) -> list[TunedMethod]:
     """Return the named methods of a scenario file, or without names the file's method.
@@ -120,6 +121,11 @@ def _selecting(runs: Stated, name: str, sweep: Sweep) -> Stated:
     return replace(runs, overrides=(*runs.overrides, f"protocol.name={name}"))
 
 
+def learning_rates(optimizer: str) -> Range:
+    """Return the range of the learning rate with an optimizer, which is the same for all methods."""
+    return Range(*RULES[optimizer].tuned_rates, log=True)
+
+
 def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
     scenario = stated.scenario()
     declared = scenario.protocol.method.search_space or SearchSpace("the method states no search space")
@@ -128,7 +134,7 @@ def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
         space[key if "." in key else f"protocol.{key}"] = _with_whole_key(values)
     task = scenario.data.task
     selected = _MEASURES.get(task, "validation_loss")
-    metrics = scenario.run.metrics or tuple([metric.name for metric in metrics_of(task)])
+    metrics = scenario.run.metrics or tuple([metric.name for metric in selected_metrics(task)])
     tested = measure_called(metrics[0])
     wanted = list(dict.fromkeys([*metrics, selected]))
     more = ["run.compare_alone=false", f"run.metrics={wanted}".replace("'", '"')]

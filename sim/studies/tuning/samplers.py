@@ -85,7 +85,7 @@ class TPE:
                 self._study.tell(trial, state=TrialState.FAIL)
 
 
-def sampler_of(name: SamplerName, values: Sequence[Range | OneOf], seed: int, method: str) -> Sampler:
+def make_sampler(name: SamplerName, values: Sequence[Range | OneOf], seed: int, method: str) -> Sampler:
     """Return the sampler of a method. seed: run.seed of the scenario."""
     if name is SamplerName.sobol:
         return Sobol(len(values), seed, method)

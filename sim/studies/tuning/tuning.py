@@ -24,13 +24,13 @@ from sim.results.view import RunView
 from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
 from sim.scenario.sections.sweep import Comparing
-from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, cell_of
+from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, make_cell
 from sim.studies.index import Value
 from sim.studies.option_values import as_toml
 from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
 from sim.studies.tuning.methods import TunedMethod
 from sim.studies.tuning.sampler_names import SamplerName
-from sim.studies.tuning.samplers import Point, Sampler, sampler_of
+from sim.studies.tuning.samplers import Point, Sampler, make_sampler
 from sim.studies.worker import CellOptions
 
 _FIRST_SEED = 9001
@@ -149,7 +149,7 @@ def tune(
     trials: dict[str, list[TuningTrial]] = {}
     for method in tuning.methods:
         values = list(method.space.values())
-        samplers[method.name] = sampler_of(tuning.sampler, values, tuning.seed, method.name)
+        samplers[method.name] = make_sampler(tuning.sampler, values, tuning.seed, method.name)
         trials[method.name] = [TuningTrial(method, 0, {})]
     fresh = {name: list(known) for name, known in trials.items()}
     asked: dict[str, list[Point]] = {}
@@ -195,7 +195,7 @@ def _add_cells(trial: TuningTrial, tuning: Tuning) -> None:
     choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
     try:
         made = [
-            cell_of(trial.method.stated, [choice, condition], seed)
+            make_cell(trial.method.stated, [choice, condition], seed)
             for condition in tuning.conditions
             for seed in tuning.seeds
         ]

@@ -26,7 +26,7 @@ from sim.files.named_files import BesideFile
 from sim.kernel.random import RandomStream, stream
 from sim.plugins.point import PluginPoint
 from sim.world.churn.schedule import ChurnEvent, State
-from sim.world.churn.sessions import Session, SessionLength, sessions_of_clients, spot_sessions
+from sim.world.churn.sessions import Session, SessionLength, read_client_sessions, read_spot_instance_sessions
 from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin
 
@@ -275,7 +275,7 @@ class TraceChurn(SessionsOfAnybody):
         self, number: int, count: int, until_s: float, participants: Participants
     ) -> Iterator[Session]:
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
-        measured = spot_sessions(self.source, key, participants.data_folder)
+        measured = read_spot_instance_sessions(self.source, key, participants.data_folder)
         return ((start_s / faster, end_s / faster) for start_s, end_s in measured)
 
 
@@ -300,7 +300,7 @@ class TableChurn(SessionsOfEach):
         self, number: int, pool: Sequence[int], until_s: float, participants: Participants
     ) -> Iterator[tuple[int, Iterable[Session]]]:
         file, faster = InputFile(f"churn_process.{number}.file", Path(self.file)), self.speedup
-        found = sessions_of_clients(file, pool, until_s * faster)
+        found = read_client_sessions(file, pool, until_s * faster)
         for client, rows in found.items():
             yield client, [(start_s / faster, end_s / faster) for start_s, end_s in rows]
 

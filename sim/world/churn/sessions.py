@@ -65,7 +65,7 @@ class LogNormalLength(LogNormal[PositiveDuration]):
 SessionLength = Annotated[ExponentialLength | WeibullLength | LogNormalLength, Field(discriminator="kind")]
 
 
-def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
+def read_spot_instance_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     """Return the sessions of a measured run or group, by start. An end that was not observed is infinite."""
     if source in _SPOT_RUNS:
         file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
@@ -73,7 +73,7 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
         sessions = [_session(row) for row in rows if row.values["run"] == source]
     else:
         file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
-        sessions = sessions_of_size(_sizes(file, *_CURVES[source]))
+        sessions = sessions_from_sizes(_sizes(file, *_CURVES[source]))
     if not any(end_s > start_s for start_s, end_s in sessions):
         raise file.refusal(
             f"contains no session of {source}, so no client would ever join; at least one is needed"
@@ -81,7 +81,7 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     return sorted(sessions)
 
 
-def sessions_of_clients(file: InputFile, pool: Sequence[int], until_s: float) -> dict[int, list[Session]]:
+def read_client_sessions(file: InputFile, pool: Sequence[int], until_s: float) -> dict[int, list[Session]]:
     """Return the sessions in a table for each client of a pool. At least one must start before `until_s`."""
     found: dict[int, list[Session]] = {client: [] for client in pool}
     first_s = math.inf
@@ -134,7 +134,7 @@ def _session(row: Row) -> Session:
     return start_s, math.inf if row.word("censored", "0", "1") == "1" else end_s
 
 
-def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
+def sessions_from_sizes(steps: Iterable[tuple[float, int]]) -> list[Session]:
     """Return the sessions of a group from its size over time, the step function `steps` of (time_s, size).
 
     The measurements do not state which member goes when the group shrinks. Here the oldest member goes.

@@ -62,7 +62,7 @@ class Slowness:
 
     def __init__(self, factor: float = 1.0, *sources: Iterator[Piece]) -> None:
         self.factor = factor
-        self._source = _product(factor, sources) if sources else None
+        self._source = _product_of_pieces(factor, sources) if sources else None
         if self._source is not None:
             self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that have not ended
 
@@ -92,7 +92,7 @@ class Slowness:
             index += 1
 
 
-def _product(factor: float, sources: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
+def _product_of_pieces(factor: float, sources: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
     """Yield the constant pieces of the product of all sources, from time 0 on."""
     heads = [next(source) for source in sources]
     while True:

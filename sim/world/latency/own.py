@@ -8,7 +8,7 @@ from itertools import permutations
 from sim.kernel.random import GeneratorAt, RandomStream, pair_key
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode
 from sim.world.participants import Participants
-from sim.world.plugins import WorldPlugin, numbers_of
+from sim.world.plugins import WorldPlugin, actor_ids
 
 
 class OwnLatency(WorldPlugin, LatencyByNode):
@@ -39,7 +39,7 @@ class OwnLatencies:
 
     def __init__(self, section: OwnLatency, participants: Participants) -> None:
         self._section = section
-        self._numbers = numbers_of(participants)
+        self._numbers = actor_ids(participants)
         self._clients = len(participants.clients)
         self._generator = GeneratorAt()
 

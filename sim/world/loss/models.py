@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LossProcess(ABC):
-    """PairLosses on one connection. Call the methods in the order of time."""
+    """Losses on one connection. Call the methods in the order of time."""
 
     __slots__ = ("draws",)
 
@@ -67,7 +67,7 @@ class LossModel(Settings):
         """Return the losses between these participants. key: its key in the scenario. Raises UserError."""
 
 
-class ConstantLoss(LossModel):
+class LossModelForAllPairs(LossModel):
     """Kind of loss that does not depend on the participants."""
 
     @property
@@ -83,7 +83,7 @@ class ConstantLoss(LossModel):
         return self
 
 
-class IndependentLoss(ConstantLoss):
+class IndependentLoss(LossModelForAllPairs):
     """Each transmission is lost with the same probability, independently of the others."""
 
     kind: Literal["independent"]
@@ -122,7 +122,7 @@ class _Independent(LossProcess):
 # this one runs in continuous time. A chain that steps with messages would stay bad for hours on a connection
 # with one message a minute, and one more message would shift all later bursts. Here bursts depend on the seed
 # and the pair only.
-class BurstyLoss(ConstantLoss):
+class BurstyLoss(LossModelForAllPairs):
     """Gilbert-Elliott: a connection alternates between good and bad, for exponentially distributed times.
 
     The share (good * loss_good + bad * loss_bad) / (good + bad) is lost in the long run.

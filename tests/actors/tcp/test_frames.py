@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.tcp.frames import FrameError, FrameReader, frame_of
+from actors.tcp.frames import FrameError, FrameReader, with_length_header
 
 
 @given(st.lists(st.binary(max_size=50) | st.just(bytes(40_000))), st.lists(st.integers(1, 30)))
 def test_frames_come_out_as_they_went_in(contents: list[bytes], lengths: list[int]) -> None:
-    stream = b"".join(b"".join(frame_of([content[:7], content[7:]])) for content in contents)
+    stream = b"".join(b"".join(with_length_header([content[:7], content[7:]])) for content in contents)
     reader, found = FrameReader(40_000), []
     for length in lengths:
         found += reader.feed(stream[:length])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from actors.codec import Codec
 from actors.message import Envelope, LastingQuestion, Question, RepeatRequest, RoundMark
 from actors.tcp.endpoint import Tls
-from actors.tcp.frames import frame_of
+from actors.tcp.frames import with_length_header
 from actors.tcp.handshake import Challenge, Introduction
 from actors.tcp.meaning import Meaningless, require_meaning
 from actors.tcp.transport import TcpTransport
@@ -59,15 +59,15 @@ SAID: dict[str, tuple[bytes, str]] = {
     "no message": (b"\x00\x00\x00\x01\xc1", "a stranger no object starts with the byte c1"),
     "nothing in it": (b"\x00\x00\x00\x00", "a stranger the bytes end too early"),
     "another message": (
-        b"".join(frame_of([Codec(Challenge).encode(Challenge(1, bytes(32)))])),
+        b"".join(with_length_header([Codec(Challenge).encode(Challenge(1, bytes(32)))])),
         "a stranger sent no introduction",
     ),
     "a wrong proof": (
-        b"".join(frame_of([Codec(Introduction).encode(INTRODUCTION)])),
+        b"".join(with_length_header([Codec(Introduction).encode(INTRODUCTION)])),
         "a stranger does not have the secret of this run",
     ),
     "a map for a name": (
-        b"".join(frame_of([Codec(Introduction).encode(replace(INTRODUCTION, endpoint={"a": 1}))])),  # type: ignore[arg-type]
+        b"".join(with_length_header([Codec(Introduction).encode(replace(INTRODUCTION, endpoint={"a": 1}))])),  # type: ignore[arg-type]
         "a stranger sent no introduction",
     ),
     "goodbye": (b"", "a stranger closed by the other end"),
@@ -150,9 +150,9 @@ async def test_who_proves_nothing_of_itself_is_not_believed() -> None:
 
     async def false(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         codec = Codec(Challenge, Introduction)
-        writer.write(b"".join(frame_of([codec.encode(Challenge(1, bytes(32)))])))
+        writer.write(b"".join(with_length_header([codec.encode(Challenge(1, bytes(32)))])))
         await reader.read(1000)
-        writer.write(b"".join(frame_of([msgpack.packb(["Welcome", bytes(32), 0, 0])])))
+        writer.write(b"".join(with_length_header([msgpack.packb(["Welcome", bytes(32), 0, 0])])))
         await reader.read()
         writer.close()
 

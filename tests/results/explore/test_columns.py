@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results.explore.clock import Ticks
-from sim.results.report.columns import packed, real, whole
+from sim.results.report.columns import float_column, packed, whole_number_column
 from tests.results.explore.unpacked import columns_of
 
 NUMBERS = st.lists(st.integers(0, (1 << 32) - 1))
@@ -13,7 +13,13 @@ NUMBERS = st.lists(st.integers(0, (1 << 32) - 1))
 
 @given(NUMBERS, NUMBERS, st.lists(st.floats(width=32)))
 def test_columns_are_unpacked_as_they_were(some: list[int], times: list[int], values: list[float]) -> None:
-    index, content = packed({"some": whole(some), "times": whole(times, rises=True), "values": real(values)})
+    index, content = packed(
+        {
+            "some": whole_number_column(some),
+            "times": whole_number_column(times, rises=True),
+            "values": float_column(values),
+        }
+    )
     found = columns_of(index, content)
     assert found["some"].tolist() == some
     assert found["times"].tolist() == times, "differences wrap around where times fall"
@@ -21,7 +27,7 @@ def test_columns_are_unpacked_as_they_were(some: list[int], times: list[int], va
 
 
 def test_a_kind_is_as_small_as_its_largest_number() -> None:
-    kinds = [whole([0, largest]).kind for largest in (255, 256, 65_535, 65_536)]
+    kinds = [whole_number_column([0, largest]).kind for largest in (255, 256, 65_535, 65_536)]
     assert kinds == ["u1", "u2", "u2", "u4"]
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from sim.results.explore.page import SecondRun, write_page
-from sim.results.explore.states import STATES, state_at, states_of
+from sim.results.explore.states import STATES, client_states, state_at
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.results.explore.test_states import small_run
@@ -37,7 +37,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def test_the_page_shows_the_states_of_the_tables(directory: RunDirectory) -> None:
-    random, states = Random(3), states_of(RunView(directory))
+    random, states = Random(3), client_states(RunView(directory))
     pairs = [(random.randrange(12), round(random.uniform(0, END_S), 3)) for _ in range(100)]
     found = ask(write_page(directory, ""), LOOKED_UP.replace("PAIRS", str([list(pair) for pair in pairs])))
     for (client, time_s), (state, said, address) in zip(pairs, found, strict=True):

@@ -11,14 +11,14 @@ import coterie as front
 from actors.message import Envelope
 from sim.results.explore import messages
 from sim.results.explore.data import Sources
-from sim.results.explore.messages import ON_ITS_WAY, messages_of
+from sim.results.explore.messages import ON_ITS_WAY, read_messages
 from sim.results.explore.page import SecondRun, page, write_page
 from sim.results.explore.places import places
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView
-from sim.run.resume.exploring import cuts_of
+from sim.run.resume.exploring import network_partition_times
 from sim.run.resume.lineage import SCHEMA
 from tests.results.explore.unpacked import facts_and_columns
 from tests.results.synthetic import write_run
@@ -51,7 +51,7 @@ LETTERS = (
 
 def test_messages_have_their_fates(tmp_path: Path) -> None:
     directory = with_letters(write_run(tmp_path, clients=3, clusters=None), *LETTERS)
-    found = messages_of(directory, RunView(directory))
+    found = read_messages(directory, RunView(directory))
     assert found is not None
     assert found.names == ("client-0", "client-1", "client-2", "server")
     assert found.table.select("sent", "end", "from", "to", "fate", "why").rows() == [
@@ -174,9 +174,9 @@ def test_odd_times_in_results_are_left_out_or_clipped(tmp_path: Path, time_s: fl
 
 def test_cuts_come_from_the_scenario() -> None:
     text = '[[network.partition]]\nstart = "1 min"\nend = 90\n'
-    assert cuts_of(text) == [(60.0, 90.0)]
+    assert network_partition_times(text) == [(60.0, 90.0)]
     for damaged in ("", "[network]", "[network]\npartition = 3", '[[network.partition]]\nstart = "x"', "[["):
-        assert cuts_of(damaged) == []
+        assert network_partition_times(damaged) == []
 
 
 def test_places_are_in_the_picture_and_apart() -> None:

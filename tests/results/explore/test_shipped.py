@@ -11,7 +11,7 @@ from sim.results.explore.states import STATES
 from sim.results.store.run_directory import load_checked
 from sim.results.view import RunView
 from sim.run.options import RunOptions
-from sim.run.resume.explain import replay_of
+from sim.run.resume.explain import start_replay_of_run
 from sim.run.resume.exploring import explore_run
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
@@ -91,7 +91,7 @@ def require_explained(path: Path) -> None:
 def explained(path: Path, pairs: list[tuple[int, float]]) -> list[str]:
     """The states of pairs of client and time, in the words of the page, from the rows of `explain`."""
     states = []
-    with replay_of(path) as replay:
+    with start_replay_of_run(path) as replay:
         for client, time_s in pairs:
             replay.run_until(time_s)
             rows = dict(replay.described(replay.client(client)))

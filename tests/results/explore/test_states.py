@@ -17,13 +17,13 @@ from sim.results.explore.states import (
     UNKNOWN,
     WAITS,
     Stretch,
+    client_states,
     state_at,
-    states_of,
 )
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.trace import Trace
 from sim.results.view import RunView
-from sim.run.resume.explain import replay_of
+from sim.run.resume.explain import start_replay_of_run
 from sim.world.devices.device import BUSY
 from tests.protocols.test_survival import LOSSY
 from tests.results.synthetic import write_run
@@ -65,7 +65,7 @@ def small_run(folder: Path, *, messages: bool = True) -> RunDirectory:
 
 
 def test_waits_end_with_the_last_message_of_their_end(tmp_path: Path) -> None:
-    first, second, third = states_of(RunView(small_run(tmp_path)))
+    first, second, third = client_states(RunView(small_run(tmp_path)))
     assert first == [
         Stretch(0.0, TRAINS),
         Stretch(10.0, WAITS, "client-1", "Pull"),
@@ -83,12 +83,12 @@ def test_waits_end_with_the_last_message_of_their_end(tmp_path: Path) -> None:
 
 
 def test_without_messages_nobody_knows_why_a_wait_ended(tmp_path: Path) -> None:
-    first, *_ = states_of(RunView(small_run(tmp_path, messages=False)))
+    first, *_ = client_states(RunView(small_run(tmp_path, messages=False)))
     assert {each.sender for each in first if each.state == WAITS} == {UNKNOWN}
 
 
 def test_the_new_state_holds_at_the_time_of_the_change(tmp_path: Path) -> None:
-    first, *_ = states_of(RunView(small_run(tmp_path)))
+    first, *_ = client_states(RunView(small_run(tmp_path)))
     found = [STATES[state_at(first, time_s).state] for time_s in (0.0, 9.9, 10.0, 50.0, 99.9, 100.0, END_S)]
     assert found == ["trains", "trains", "waits", "down", "down", "waits", "waits"]
 
@@ -106,12 +106,12 @@ def test_states_are_those_of_the_simulation(tmp_path: Path, protocol: tuple[str,
     path = run(tmp_path, LOSSY, *protocol).directory
     assert path is not None
     view = RunView(load_checked(path))
-    states = states_of(view)
+    states = client_states(view)
     random = Random(7)
     times = {random.uniform(0, view.end_s) for _ in range(60)}
     times |= {each.start_s for stretches in states for each in stretches[:20]}
     seen = set()
-    with replay_of(path) as replay:
+    with start_replay_of_run(path) as replay:
         replay.simulation.begin()
         for time_s in sorted(times):
             replay.simulation.loop.run_until(time_s)

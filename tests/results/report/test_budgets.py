@@ -10,7 +10,7 @@ import pytest
 from sim.results.report.curves import progress_over_time
 from sim.results.report.one_client import course
 from sim.results.report.page import write_report
-from sim.results.report.tables import clients
+from sim.results.report.tables import clients_table
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.protocols.worlds import QUADRATIC, churn, loaded, ran
@@ -71,7 +71,7 @@ def test_one_client_is_marked_on_its_own_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moves", [True, False])
 def test_steps_per_second_are_of_the_time_until_then(tmp_path: Path, moves: bool) -> None:
     view = RunView(spent(tmp_path, churn=moves))
-    table = clients(view)
+    table = clients_table(view)
     column = table.heads.index("steps/s")
     rates = {str(row[0]): row[column].value for row in table.rows}  # type: ignore[union-attr]
     steps = view.last("training_steps")

@@ -36,7 +36,7 @@ def test_each_builder_of_a_picture_is_called() -> None:
 
 ELSEWHERE = (
     "benefit_graph",
-    "classes_of",
+    "class_counts_figure",
     "latencies",
     "models_over_time",
     "network_map",

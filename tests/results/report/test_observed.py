@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.results.report.one_client import classes_of, listens_to
+from sim.results.report.one_client import class_counts_figure, listens_to
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -149,11 +149,11 @@ def test_one_client_has_its_classes(tmp_path: Path) -> None:
     summary["class_counts"] = [[place, 0, 7] for place in range(12)]
     (folder / "summary.json").write_text(json.dumps(summary))
     as_if_written(folder)
-    figure = as_plotly(classes_of(RunView(RunDirectory.load(folder))))
+    figure = as_plotly(class_counts_figure(RunView(RunDirectory.load(folder))))
     assert figure is not None
     bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == "client-5")
     assert list(bars.text) == ["class 0: 5", "class 2: 7"] and list(bars.x) == [5, 7]
     assert figure.layout.height < 200 and figure.layout.yaxis.range[0] == 2, (
         "no room for rows that nobody has"
     )
-    assert classes_of(RunView(write_run(tmp_path / "other", **SMALL))) is None
+    assert class_counts_figure(RunView(write_run(tmp_path / "other", **SMALL))) is None

@@ -60,12 +60,21 @@ def test_one_that_should_fall_has_no_levels(run, monkeypatch):
     assert "Time to" not in words(write_report(run).read_text())
 
 
-@pytest.mark.parametrize("metric", ["hits", "hits_alone", "hits.worst_decile", "accuracy", "accuracy_alone"])
+@pytest.mark.parametrize(
+    "metric", ["hits", "hits_alone", "hits_of_shared", "hits.worst_decile", "accuracy", "accuracy_alone"]
+)
 def test_studies_show_it_in_percent(monkeypatch, metric):
-    monkeypatch.setattr(study, "_SHARES", ("accuracy", "hits"))
-    assert tables.figure(0.8125, metric) == "81.2" and tables.unit_of(metric) == "%"
-    assert study.bounds_of(metric) == (0.0, 1.0)
+    monkeypatch.setattr(measures, "MEASURES", (*MEASURES, HITS))
+    assert tables.value_text(0.8125, metric) == "81.2" and tables.metric_unit(metric) == "%"
+    assert study.metric_bounds(metric) == (0.0, 1.0)
 
 
 def test_what_is_no_share_is_not_shown_in_percent():
-    assert not any(map(study.is_share, ("loss", "f1", "auc.worst_decile", "accurate", "graph.l1")))
+    assert not any(map(study.is_share, ("loss", "f1", "auc.worst_decile", "accuracy_gap", "graph.l1")))
+
+
+def test_a_variant_of_a_measure_has_its_direction_and_bounds():
+    assert not any(
+        map(study.higher_is_better, ("loss_alone", "loss_of_shared", "loss.worst_decile", "energy.joules"))
+    )
+    assert study.higher_is_better("accuracy_alone") and study.metric_bounds("auc_alone") == (0.0, 1.0)

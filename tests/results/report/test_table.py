@@ -15,8 +15,8 @@ def rendered(block: Block) -> str:
 
 def test_numbers_carry_the_values_by_which_they_are_sorted():
     rows = [
-        ["a<b>", blocks.cell(90.0, text.duration), blocks.cell(None, text.share)],
-        ["c", Cell("never", float("inf")), blocks.cell(0.5, text.share)],
+        ["a<b>", blocks.number_cell(90.0, text.duration), blocks.number_cell(None, text.share)],
+        ["c", Cell("never", float("inf")), blocks.number_cell(0.5, text.share)],
     ]
     page = rendered(Table(["<name>", "time", "share"], rows, "things"))
     assert "<button>&lt;name&gt;</button>" in page

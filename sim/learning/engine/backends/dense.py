@@ -13,20 +13,20 @@ from torch import Tensor
 from protocols.framework.objectives import ModelOutputs, OutputGradients
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend, Named
-from sim.learning.engine.backends.layers import Chain, chains_of
+from sim.learning.engine.backends.layers import Chain, layer_chains
 from sim.learning.engine.backends.precision import uncast
 from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.objectives import Objective, closed_form, loss_of_each
 
 
 class Dense(Backend):
-    """Chains of layers, see `chains_of`, with objectives that have a `ClosedForm`."""
+    """Chains of layers, see `layer_chains`, with objectives that have a `ClosedForm`."""
 
     limits = "only for linear layers, ReLUs and batch norms, with a built-in loss"
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
-        gradients, chains = closed_form(objective, "output_gradients"), chains_of(architecture)
+        gradients, chains = closed_form(objective, "output_gradients"), layer_chains(architecture)
         assert gradients is not None and chains is not None
         self._output_gradients = gradients
         self._output_losses = closed_form(objective, "output_losses")
@@ -40,7 +40,7 @@ class Dense(Backend):
 
     @classmethod
     def suits(cls, architecture: Architecture, objective: Objective) -> bool:
-        chains = chains_of(architecture)
+        chains = layer_chains(architecture)
         if chains is None or closed_form(objective, "output_gradients") is None:
             return False
         return not _embeds(objective) or any(chain.output == "features" for chain in chains)

@@ -121,7 +121,7 @@ class Chain(NamedTuple):
     layers: tuple[Layer, ...]
 
 
-def chains_of(architecture: Architecture) -> tuple[Chain, ...] | None:
+def layer_chains(architecture: Architecture) -> tuple[Chain, ...] | None:
     """Return the chains of the model, each after its source; None if the model contains anything else.
 
     Outputs have the names in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.

@@ -8,7 +8,7 @@ from torch.func import grad, vmap
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.backends.backend import Backend, Named, divided
-from sim.learning.engine.backends.batched import prepare_gradients
+from sim.learning.engine.backends.fast_vmap import prepare_gradients
 from sim.learning.engine.backends.looped import Looped
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 

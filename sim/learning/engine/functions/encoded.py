@@ -24,12 +24,12 @@ _NAMES |= dict.fromkeys((torch.float32, torch.float64, torch.bfloat16), "float32
 _PACKED = frozenset(TYPES.values())
 
 
-def type_of(values: Tensor) -> str | None:
+def storage_type(values: Tensor) -> str | None:
     """Return the type in which numbers are stored; None if they cannot be stored."""
     return _NAMES.get(values.dtype)
 
 
-def columns_of(width: int, name: str) -> int:
+def float32_columns(width: int, name: str) -> int:
     """Return the number of float32 columns of a pool for `width` numbers of this type."""
     return width if name == "float32" else -(-width * TYPES[name].itemsize // 4)
 

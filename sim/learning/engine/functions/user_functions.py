@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 
 from actors.message import describe
-from actors.source_location import frames_of_error, written
-from sim.learning.engine.backends.batched import in_frames_of_its_own, vmapped
+from actors.source_location import location_text, traceback_frames
+from sim.learning.engine.backends.fast_vmap import call_under_vmap, in_new_thread
 from sim.learning.engine.functions.encoded import (
     TYPES,
     Encoded,
-    columns_of,
     decoded_rows,
     encoded_rows,
-    type_of,
+    float32_columns,
+    storage_type,
 )
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
 from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, VectorEngine, known
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.replay_log import ReadLog
-from sim.learning.engine.vector_pool import VectorPool, to_device
+from sim.learning.engine.vector_pool import VectorPool, numpy_to_device
 
 NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # in all inputs and outputs of a call
@@ -84,7 +84,7 @@ class UserFunction:
         self.call: Function = partial(function, **static) if static else function
         code = getattr(function, "__code__", None)
         self._file = None if code is None else code.co_filename
-        self._place = None if code is None else written(code.co_filename, code.co_firstlineno)
+        self._place = None if code is None else location_text(code.co_filename, code.co_firstlineno)
 
     @property
     def costs(self) -> list[str]:
@@ -96,10 +96,10 @@ class UserFunction:
     def __str__(self) -> str:
         return f"{self.name}()" if self._place is None else f"{self.name}() in {self._place}"
 
-    def line_of(self, error: BaseException) -> str:
+    def failing_line(self, error: BaseException) -> str:
         """Return the innermost line of the function's file in an error's traceback, as "file:line"."""
-        lines = [frame for frame in frames_of_error(error) if frame[0] == self._file]
-        return written(*lines[-1]) if lines else str(self._place or "torch")
+        lines = [frame for frame in traceback_frames(error) if frame[0] == self._file]
+        return location_text(*lines[-1]) if lines else str(self._place or "torch")
 
 
 class Shape(NamedTuple):
@@ -111,7 +111,7 @@ class Shape(NamedTuple):
     @property
     def columns(self) -> int:
         """Number of float32 columns in a row."""
-        return 1 if isinstance(self.width, str) else columns_of(self.width, self.dtype)
+        return 1 if isinstance(self.width, str) else float32_columns(self.width, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Apply(Operation):
         inputs = self.inputs(nodes)
         try:
             with torch.no_grad():
-                found = vmapped(self.function.call, inputs)
+                found = call_under_vmap(self.function.call, inputs)
         except (Exception, SystemExit) as error:
             raise self._explained(error) from error
         results = (found,) if isinstance(found, Tensor) else found
@@ -161,13 +161,13 @@ class Apply(Operation):
             return torch.func.vmap(self.function.call)(*inputs)
 
         try:
-            found = in_frames_of_its_own(call)
+            found = in_new_thread(call)
         except (Exception, SystemExit) as error:
             raise self._explained(error) from error
         results = found if isinstance(found, tuple | list) else [found]
         for values in results:
-            if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
-                raise ValueError(f"{self.function} returns {_described(values)}; {_ALLOWED}")
+            if not isinstance(values, Tensor) or values.dim() not in (1, 2) or storage_type(values) is None:
+                raise ValueError(f"{self.function} returns {_result_text(values)}; {_ALLOWED}")
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -175,7 +175,7 @@ class Apply(Operation):
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             return error
         why = _TORCHS_ADVICE.sub("", describe(error).partition("\n")[0])
-        where = f"{self.function.line_of(error)}: {self.function.name}()"
+        where = f"{self.function.failing_line(error)}: {self.function.name}()"
         hint = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # errors of torch, such as vmap
         if isinstance(error, TypeError) and (costs := self.function.costs):
             hint = f"; apply uses the keyword {costs[0]}= for the cost of the call: rename the parameter"
@@ -187,7 +187,7 @@ class Apply(Operation):
         for shape in self.arguments:
             if shape.width == NUMBER:
                 column = np.array([node.payload[numbers] for node in nodes], np.float32)
-                inputs.append(to_device(column, self.device))
+                inputs.append(numpy_to_device(column, self.device))
                 numbers += 1
             else:
                 rows, width = gather_inputs(nodes, handles), shape.width
@@ -218,7 +218,7 @@ _RULES = (
 )
 
 
-def _described(values: object) -> str:
+def _result_text(values: object) -> str:
     if not isinstance(values, Tensor):
         return f"a {type(values).__name__}"
     # Omit the dimension of the clients.
@@ -275,7 +275,7 @@ class Functions:
                 signature.append((argument.width, argument.dtype))
             elif isinstance(argument, int | float | np.floating | np.integer):
                 signature.append(NUMBER)
-                numbers.append(_exact(argument, user_function, len(signature) - 1))
+                numbers.append(_exact_in_float32(argument, user_function, len(signature) - 1))
                 continue
             else:
                 argument = _array(engine, argument, user_function, len(signature))
@@ -316,7 +316,7 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
-def _exact(number: Any, function: UserFunction, index: int) -> float:
+def _exact_in_float32(number: Any, function: UserFunction, index: int) -> float:
     """Return a plain number. Raises ValueError for a whole number that float32 cannot represent."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
@@ -363,7 +363,7 @@ def _prepared(
 
 
 def _shape_of_result(values: Tensor) -> Shape:
-    return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(type_of(values)))
+    return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(storage_type(values)))
 
 
 def _handle(result: Shape) -> tuple[Callable[[VectorEngine, int, Slot], Vector], int]:

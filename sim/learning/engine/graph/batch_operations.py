@@ -10,7 +10,13 @@ from torch import Tensor
 from sim.learning.engine.backends.kernels import Computed, ModelKernel
 from sim.learning.engine.graph.drawing import draw
 from sim.learning.engine.graph.nodes import GraphNode
-from sim.learning.engine.graph.operations import Operation, Weighted, gather_inputs, model_of, stacked
+from sim.learning.engine.graph.operations import (
+    Operation,
+    Weighted,
+    gather_inputs,
+    model_and_batch_text,
+    stacked,
+)
 from sim.learning.engine.graph.sampler import BatchSampler, clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import VectorPool
@@ -22,7 +28,7 @@ _SAMPLES_AT_ONCE = 512  # of the samples of a client
 class BatchOperation(Operation):
     """Operation on the parameters and one batch of each client.
 
-    Payload: the SampleJob. Inputs: the parameters and, if `weighted`, the weights of samples.
+    Payload: the GradientOrLossJob. Inputs: the parameters and, if `weighted`, the weights of samples.
     """
 
     is_job = True
@@ -33,7 +39,7 @@ class BatchOperation(Operation):
 
     @property
     def subject(self) -> str:
-        return f"a {type(self).__name__.lower()} of {model_of(self.kernel, self.sampler)}"
+        return f"a {type(self).__name__.lower()} of {model_and_batch_text(self.kernel, self.sampler)}"
 
     @property
     def width(self) -> int:

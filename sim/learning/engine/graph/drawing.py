@@ -7,14 +7,16 @@ from torch import Tensor
 
 from sim.kernel.random import splitmix64_array
 from sim.learning.architecture import Architecture
-from sim.learning.engine.graph.sampler import SampleJob, TrainJob
-from sim.learning.engine.vector_pool import to_device
+from sim.learning.engine.graph.sampler import GradientOrLossJob, TrainJob
+from sim.learning.engine.vector_pool import numpy_to_device
 
 _PURPOSE = np.uint64(0x5D0F_D06F_1E55_C0DE)  # separates them from the random numbers of batches
 _BITS = 24  # bits of a number that float32 represents exactly
 
 
-def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | SampleJob], step: int) -> None:
+def draw(
+    architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | GradientOrLossJob], step: int
+) -> None:
     """Set a model's random parameters, in place in params [N, P], for step number `step` of N jobs."""
     count = len(architecture.drawn)
     if not count:
@@ -23,7 +25,7 @@ def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | S
     steps = np.array([job.first_step + step for job in jobs], np.int64)
     counters = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
     numbers = splitmix64_array(keys[:, None], counters) >> np.uint64(64 - _BITS)
-    drawn = to_device(numbers.astype(np.float32), params.device)
+    drawn = numpy_to_device(numbers.astype(np.float32), params.device)
     params.index_copy_(1, architecture.drawn_columns.to(params.device), drawn)
 
 

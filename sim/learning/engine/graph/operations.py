@@ -21,7 +21,7 @@ from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
 from sim.learning.engine.graph.rates import Rates
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
+from sim.learning.engine.vector_pool import VectorPool, index_tensor, numpy_to_device
 
 Weighted = Literal["by sample", "by position"] | None
 """Weights of a job: one for each sample of its client, one for each position in its batch, or none."""
@@ -106,9 +106,9 @@ def weighted_sum(
 def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
     """Return the values of factors, on the device."""
     if Coefficient not in set(map(type, factors)):
-        return to_device(np.array(factors, np.float32), scalars.device)
+        return numpy_to_device(np.array(factors, np.float32), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
-    weights = to_device(np.array(numbers, np.float32), scalars.device)
+    weights = numpy_to_device(np.array(numbers, np.float32), scalars.device)
     # Row 0 of the scalars is the constant 1.
     deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
     return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
@@ -119,7 +119,7 @@ class Clip(Operation):
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
-        limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
+        limits = numpy_to_device(np.array([node.payload for node in nodes], np.float32), value.device)
         return (value.clamp_(limits[:, :1], limits[:, 1:]),)
 
 
@@ -134,7 +134,7 @@ class Dot(Operation):
 
 
 @dataclass(frozen=True)
-class Trainable(Operation):
+class ZeroUntrained(Operation):
     """Vector with 0 in place of untrained parameters."""
 
     architecture: Architecture
@@ -168,7 +168,7 @@ class Train(Operation):
 
     @property
     def subject(self) -> str:
-        return f"a training step of {model_of(self.kernel, self.sampler)}"
+        return f"a training step of {model_and_batch_text(self.kernel, self.sampler)}"
 
     def rows_at_once(self) -> int:
         if self.kernel.backend == "loop":
@@ -337,13 +337,13 @@ def _first(values: T, count: int) -> T:
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
-def model_of(kernel: ModelKernel, sampler: BatchSampler) -> str:
+def model_and_batch_text(kernel: ModelKernel, sampler: BatchSampler) -> str:
     architecture = kernel.architecture
     return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
 
 
 def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
-    return to_device(np.array(values, dtype), device)[:, None]
+    return numpy_to_device(np.array(values, dtype), device)[:, None]
 
 
 def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:

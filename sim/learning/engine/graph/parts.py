@@ -10,7 +10,7 @@ from sim.learning.engine.vector_pool import VectorPool, index_tensor
 
 
 @dataclass(frozen=True)
-class Part(Operation):
+class ExtractPart(Operation):
     """Columns [offset, offset + width) of a vector of `whole`, as a new vector: [N, width]."""
 
     whole: VectorPool
@@ -23,7 +23,7 @@ class Part(Operation):
 
 
 @dataclass(frozen=True)
-class WithPart(Operation):
+class ReplacePart(Operation):
     """Vector of `whole` with columns [offset, offset + width) replaced by another vector: [N, P].
 
     Inputs: the vector, and its new part.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.graph.sampler import TrainJob
-from sim.learning.engine.vector_pool import to_device
+from sim.learning.engine.vector_pool import numpy_to_device
 
 
 class Rates:
@@ -30,4 +30,4 @@ class Rates:
         rates = [rate[step] if isinstance(rate, tuple) else rate for rate in self._given[:active]]
         if self._as_number and min(rates) == max(rates):
             return float(np.float32(rates[0]))
-        return to_device(np.array(rates, np.float32), self._device)[:, None]
+        return numpy_to_device(np.array(rates, np.float32), self._device)[:, None]

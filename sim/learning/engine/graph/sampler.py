@@ -14,7 +14,7 @@ from sim.learning.engine.backends.kernels import Computed, ModelKernel
 from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, first_positions
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.engine.vector_pool import index_tensor, on_lines
+from sim.learning.engine.vector_pool import aligned_to_cache_lines, index_tensor
 
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters that stay in the cache (measured)
@@ -36,7 +36,7 @@ class TrainJob(NamedTuple):
     strengths: tuple[Factor, ...]
 
 
-class SampleJob(NamedTuple):
+class GradientOrLossJob(NamedTuple):
     """Payload of a gradient or loss node; input: the parameters."""
 
     client: int
@@ -90,7 +90,7 @@ class BatchSampler:
             return None
         return self.subset.stacked
 
-    def batches(self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int) -> Batches:
+    def batches(self, jobs: Sequence[TrainJob | GradientOrLossJob], skip: int, steps: int) -> Batches:
         """Return the next `steps` batches of each job, after its first `skip`."""
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         if self._whole is not None and self.augmentation is None:
@@ -126,11 +126,11 @@ class BatchSampler:
             # Gathered separately for each step: the start of data may affect a product's rounding.
             x = self.subset.at(rows)
         if self.augmentation is None:
-            return on_lines(x), y
+            return aligned_to_cache_lines(x), y
         assert batches.keys is not None and batches.first is not None
         keys, steps = batches.keys[:active], batches.first[:active] + step
         images = image_keys(keys, steps, self.batch_size, self.views)
-        return on_lines(self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape)), y
+        return aligned_to_cache_lines(self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape)), y
 
     def _look_up(self, batches: Batches, step: int, active: int) -> dict[int, tuple[Tensor, Tensor]]:
         """Return rows and targets of this step, and of later small steps, by step."""

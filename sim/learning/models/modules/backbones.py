@@ -141,7 +141,7 @@ def _alexnet(input_shape: Shape, features: int) -> nn.Module:
     )
 
 
-def _of_torchvision(name: str, input_shape: Shape, features: int) -> nn.Module:
+def _torchvision_backbone(name: str, input_shape: Shape, features: int) -> nn.Module:
     return replace_batch_norms(vision.network(name, input_shape[0], features))
 
 
@@ -153,7 +153,7 @@ MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "small-resnet": _small_resnet,
     "lenet": _lenet,
     "alexnet": _alexnet,
-    **{name: partial(_of_torchvision, name) for name in vision.NETWORKS},
+    **{name: partial(_torchvision_backbone, name) for name in vision.NETWORKS},
 }
 """(input shape, d_z) -> module, for each entry of `sim.learning.models.backbones.BACKBONES`."""
 

@@ -46,7 +46,7 @@ class ChangingBandwidth(RepeatedFile):
         return InputFile("file of network.uplink or network.downlink", Path(self.file))
 
 
-class BandwidthTable(ChangingBandwidth):
+class ChangingBandwidthFromTable(ChangingBandwidth):
     """A table states the bandwidth over time; it is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `mbit_per_s`, which applies from that time
@@ -64,7 +64,7 @@ class BandwidthTable(ChangingBandwidth):
         return times_s, tuple([1e6 * each for each in mbps])
 
 
-class MahimahiBandwidth(ChangingBandwidth):
+class ChangingBandwidthFromMahimahi(ChangingBandwidth):
     """A trace of mahimahi states when a link can deliver packets; it is repeated.
 
     Each line of the file is a time in milliseconds at which one packet of 1,500 bytes can be delivered. The

@@ -15,7 +15,7 @@ _OF_OTHER_KINDS = {
 }
 
 
-def made_of(lineage: RunLineage, client: int) -> Iterator[str]:
+def model_source_lines(lineage: RunLineage, client: int) -> Iterator[str]:
     """Yield lines about the sources of the last known model of a client."""
     name, rows = lineage.names[client], lineage.sources.filter(pl.col("client") == client)
     if rows.is_empty():

@@ -13,7 +13,11 @@ from actors.codec import size
 from actors.message import Envelope
 from sim.errors import UserError
 from sim.run.setup.builder import build
-from sim.world.bandwidth_tables import PACKET_BITS, BandwidthTable, MahimahiBandwidth
+from sim.world.changing_bandwidths import (
+    PACKET_BITS,
+    ChangingBandwidthFromMahimahi,
+    ChangingBandwidthFromTable,
+)
 from sim.world.devices.slowness import Piece
 from tests.resume.crashes import require_goes_on_anywhere
 from tests.simulation.worlds import DIGITS, load
@@ -24,14 +28,16 @@ Steps = list[Piece]
 """(end, bits per second), the last one without end."""
 
 
-def table(folder: Path, text: str, **settings: object) -> BandwidthTable:
+def table(folder: Path, text: str, **settings: object) -> ChangingBandwidthFromTable:
     (folder / "table.csv").write_text("time_s,mbit_per_s\n" + text)
-    return BandwidthTable.model_validate({"kind": "table", "file": str(folder / "table.csv"), **settings})
+    return ChangingBandwidthFromTable.model_validate(
+        {"kind": "table", "file": str(folder / "table.csv"), **settings}
+    )
 
 
-def mahimahi(folder: Path, text: str, **settings: object) -> MahimahiBandwidth:
+def mahimahi(folder: Path, text: str, **settings: object) -> ChangingBandwidthFromMahimahi:
     (folder / "trace.up").write_text(text)
-    return MahimahiBandwidth.model_validate(
+    return ChangingBandwidthFromMahimahi.model_validate(
         {"kind": "mahimahi", "file": str(folder / "trace.up"), **settings}
     )
 

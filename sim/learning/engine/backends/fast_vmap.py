@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
 
 
-def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
+def call_under_vmap(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
     """Return the results of `function` for each row of inputs [N, ...], as `torch.func.vmap` does.
 
     Call `torch.func.vmap` with the function once before: it loads required modules, and explains the error if
@@ -36,7 +36,7 @@ def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
         functorch._vmap_decrement_nesting()
 
 
-def in_frames_of_its_own(function: Callable[[], Result]) -> Result:
+def in_new_thread(function: Callable[[], Result]) -> Result:
     """Return the result of `function` in a new thread, so that its imports keep no frame of the caller."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
@@ -50,4 +50,4 @@ def prepare_gradients() -> None:
     garbage collection. Free rows, and therefore the order of later sums, would then depend on earlier work of
     the process.
     """
-    in_frames_of_its_own(partial(import_module, "torch._dynamo"))
+    in_new_thread(partial(import_module, "torch._dynamo"))
