@@ -157,12 +157,14 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of a stated baseline; else that of the methods, the first of words, or the first."""
-        if self._baseline is not None and self._states_baseline:
-            return self._baseline[0]
+        """The axis of the methods; else that of a stated baseline, the first of words, or the first.
+
+        A baseline on another axis, such as the calm weather, is for the differences in the tables.
+        """
         of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]
         methods = [axis for axis in self.varied if axis in _METHODS]
-        return next(iter([*methods, *of_words, *self.varied]), None)
+        stated = [self._baseline[0]] if self._baseline is not None and self._states_baseline else []
+        return next(iter([*methods, *stated, *of_words, *self.varied]), None)
 
     @property
     def baseline_text(self) -> str:

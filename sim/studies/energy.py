@@ -34,7 +34,8 @@ def cells_of(group: SeedGroup) -> list[str]:
 def heads_of(runs: Iterable[StudiedRun]) -> list[str]:
     """Return the heads of the columns of `cells_of`."""
     currencies = sorted({run.view.get(ENERGY, "currency") or "" for run in runs} - {""})
-    return ["energy", " ".join(["cost", *[f"[{each}]" for each in currencies]]), "CO2"]
+    cost = " ".join(["cost", *[f"[{each}]" for each in currencies]])
+    return [f"{name} per run" for name in ("energy", cost, "CO2")]
 
 
 def note_of(runs: Iterable[StudiedRun]) -> str:

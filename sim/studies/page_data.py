@@ -21,19 +21,12 @@ from sim.studies.comparison import Comparison
 from sim.studies.groups import Line, SeedGroup
 from sim.studies.statistics import LEVEL
 from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, bounds_of, higher_is_better
-from sim.studies.tables import difference, interval, scale_of, titled, unit_of
+from sim.studies.tables import difference, interval, scale_of, spent_of, titled, unit_of
 
 POINTS_MAX = 120
 """Most points of a run's curve on the page."""
 _POINTS_MIN = 10
 _POINTS_TOTAL = 400_000  # of all curves of all runs; the page stays below 5 MB
-_AXES = {
-    "seconds": "virtual time",
-    "bytes": "bytes sent",
-    "joules": "energy",
-    "steps": "training steps",
-    "FLOPs": "FLOPs",
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,9 @@ def content_of(comparison: Comparison, folder: Path) -> StudyContent:
             [_line(comparison.line(group, metric)) for group in comparison.groups]
             for metric in comparison.metrics
         ],
-        "scales": [{"kind": kind, "label": _AXES[kind]} for kind in curves.scales],
+        "scales": [
+            {"kind": kind, "label": spent_of(kind).removesuffix(" per run")} for kind in curves.scales
+        ],
         "curves": curves.names,
         "quantiles": _quantiles(max(len(group.runs) for group in comparison.groups)),
     }

@@ -224,7 +224,7 @@ def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Pat
         as_if_written(summary.parent)
     code, output = run("compare", sweep, "--out", tmp_path / "other")
     assert code == 0
-    [heads] = [line for line in output.splitlines() if line.endswith("time up")]
+    [heads] = [line for line in output.splitlines() if line.endswith("time up per client")]
     rows = output[output.index(heads) :].splitlines()[1:5]
     assert [("gossip" in row, row.rstrip().endswith("48\N{NO-BREAK SPACE}s")) for row in rows] == [
         ("gossip" in row, "gossip" in row) for row in rows

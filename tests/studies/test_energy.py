@@ -39,13 +39,16 @@ def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
             ]
             assert target.spent.mean == pytest.approx(np.mean(spent))
     shown = next(table for table in tables_to_show(comparison) if table.title == "Energy of a run")
-    assert shown.heads == ["energy", "cost [EUR]", "CO2"] and "energy.carbon" in shown.note
+    assert (
+        shown.heads == ["energy per run", "cost [EUR] per run", "CO2 per run"]
+        and "energy.carbon" in shown.note
+    )
     for row, group in zip(shown.rows, comparison.groups, strict=True):
         assert row[-3].endswith("J") and row[-1] == "\N{EN DASH}", group.label
     for row in frames(comparison)["runs"].iter_rows(named=True):
         assert row["cost"] == pytest.approx(row["joules"] / 3.6e6 * 0.36) and row["co2_grams"] is None
     scales = content_of(comparison, tmp_path).facts["scales"]
-    assert {"kind": "joules", "label": "energy"} in scales
+    assert {"kind": "joules", "label": "energy, all clients"} in scales
 
 
 def test_an_unknown_energy_is_no_cost_of_a_target(tmp_path: Path) -> None:
