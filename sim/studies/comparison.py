@@ -168,7 +168,11 @@ class Comparison:
 
     @property
     def baseline_text(self) -> str:
-        return "none" if self._baseline is None else " = ".join(self._baseline)
+        """The baseline in words, such as "method = alone"; "none" without one."""
+        if self._baseline is None:
+            return "none"
+        axis, value = self._baseline
+        return f"{self.study.label(axis)} = {value}"
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -304,7 +308,8 @@ class Comparison:
             found.append(f"settings were tuned by different studies: {'; '.join(studies)}")
         if seeds := sorted(set().union(*[group.tuning_seeds for group in self.groups])):
             numbers = ", ".join(map(str, seeds))
-            found.append(f"seeds {numbers} were also used for tuning; use other seeds for results")
+            also = f"seed {numbers} was" if len(seeds) == 1 else f"seeds {numbers} were"
+            found.append(f"{also} also used for tuning; use other seeds for results")
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:

@@ -13,6 +13,7 @@ from sim.studies.tables import (
     interval,
     marked,
     over_clients,
+    spent_of,
     taken,
     target_text,
 )
@@ -38,7 +39,7 @@ def latex(comparison: Comparison) -> str:
     """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
     axes = axes_of(comparison)
     heads = [*axes, *[head_of(comparison, metric) for metric in comparison.metrics]]
-    heads += [f"{kind} to {target_text(comparison)}" for kind in comparison.kinds]
+    heads += [f"{spent_of(kind)} to {target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
         cells = [_escaped(value) for value in group.texts.values()]

@@ -26,7 +26,7 @@ from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, write_csv
+from sim.studies.tables import caption, tables_to_show, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -208,6 +208,19 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
         as_if_written(summary.parent)
     warnings = Comparison(load_study([copy / small[1].directory.name])).warnings
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
+
+
+def test_each_cost_says_what_it_is_per(comparison: Comparison) -> None:
+    tables = {table.title: table for table in tables_to_show(comparison)}
+    costs, used = tables["Costs of reaching distance at most 1.2"], tables["Resources used per client"]
+    assert costs.heads[1:] == [
+        "virtual time per run",
+        "bytes sent, all clients",
+        "training steps, all clients",
+        "FLOPs, all clients",
+        "virtual time per run, median",
+    ]
+    assert all(head.endswith(" per client") for head in used.heads) and "all clients of a run" in costs.note
 
 
 def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Path) -> None:

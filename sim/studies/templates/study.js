@@ -174,7 +174,9 @@ function draw_ends() {
     node.append(made.node);
   });
   if (axis >= 0) node.append(svg("text", { x: width - MARGIN.right, y: height - 2, "text-anchor": "end" }, study.axes[axis].label));
-  const below = legend(node, entries(all.map(group => ({ group, ...look(group) }))), width, height + 4);
+  const is_named = axis === (study.compared ?? study.varied[0]) && study.varied.every(each => each === axis || each === state.split);
+  const shown_looks = is_named ? [] : entries(all.map(group => ({ group, ...look(group) })));  // else the axis names the colors
+  const below = legend(node, shown_looks, width, height + 4);
   finish(canvas, node, width, height + below + 4);
   at("ends-title").textContent = `${metric.title} at the end`;
 }

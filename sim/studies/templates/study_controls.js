@@ -58,6 +58,7 @@ function set_up_filters() {
   const filters = study.varied.map(axis => filter_of(study.axes[axis].label, [...study.axes[axis].values.entries()], study.chosen[axis]));
   if (study.seeds.length > 1) filters.push(filter_of("seed", study.seeds.map(seed => [seed, String(seed)]), study.chosen_seeds));
   at("filters").replaceChildren(...filters);
+  for (const list of at("filters").querySelectorAll("select")) list.scrollTop = 0;  // browsers show the last selected value
 }
 
 function set_up_choices() {
@@ -142,7 +143,7 @@ async function start() {
   document.documentElement.dataset.ready = "yes";
 }
 
-start().catch(error => {
+const ready = start().catch(error => {
   at("failed").textContent = `The pictures could not be drawn: ${error.message}`;
   at("failed").hidden = false;
   throw error;

@@ -55,11 +55,11 @@ function panel(place, x_range, y_range, { title = "", x_unit = [1, ""], y_scale 
     node.append(svg("line", { x1: at, x2: at, y1: box.top + box.height, y2: box.top + box.height + 4, class: "edge" }));
     node.append(svg("text", { x: at, y: box.top + box.height + 17, "text-anchor": "middle" }, tick_text(tick, step)));
   }
-  const room = box.width / (x_ticks?.length || 1), every = Math.ceil(14 / room);  // labels closer than 14 px are left out
+  const room = box.width / (x_ticks?.length || 1), every = Math.ceil((tilted ? 22 : 14) / room);  // labels with less room are left out
   for (const [value, words] of (x_ticks ?? []).filter((_, place) => place % every === 0)) {
     const under = { x: x(value), y: box.top + box.height + (tilted ? 13 : 17), "text-anchor": tilted ? "end" : "middle" };
     if (tilted) under.transform = `rotate(-35 ${under.x} ${under.y})`;
-    const longest = tilted ? Math.min(tilted / SLOPE, (x(value) - place.x) / 0.82) : room;
+    const longest = tilted ? Math.min(tilted / SLOPE, (x(value) - place.x - 10) / 0.82) : room;
     node.append(svg("text", under, svg("title", {}, words), shortened(words, longest)));
   }
   node.append(svg("line", { x1: box.left, x2: box.left + box.width, y1: box.top + box.height, y2: box.top + box.height, class: "edge" }));
