@@ -246,7 +246,8 @@ class Standing:
             rows, others = rows[: _SHOWN_MAX - 1], rows[_SHOWN_MAX - 1 :]
             extreme = most_hurt(each for _, each in others)
             value = next(value for value, each in others if each == extreme)
-            if extreme not in (shown := [each for _, each in rows]) and most_hurt(extreme, *shown) == extreme:
+            known_ends = [each for _, each in rows]
+            if extreme not in known_ends and most_hurt(extreme, *known_ends) == extreme:
                 last = f"; they are hurt most with {self._value(value)}, {self._figure(extreme, metric)}"
         figures = [
             f"{self._figure(each, metric)}{of if not number else ''} with {self._value(value)}"

@@ -216,19 +216,19 @@ def test_a_search_finds_all_words_in_any_order(written: Path) -> None:
         "gossip nothing",
         "seed 3 alone",
     ]
-    counts = ask(written, SEARCHED.replace("QUERIES", json.dumps(queries)))
+    counts = ask(written / "comparison.html", SEARCHED.replace("QUERIES", json.dumps(queries)))
     assert counts == ["8 runs", "2 runs", "2 runs", "0 runs", "2 runs"]
-    assert ask(written, SEARCHED.replace("QUERIES", '["alone seed 3 0.2"]')) == ["1 run"]
+    assert ask(written / "comparison.html", SEARCHED.replace("QUERIES", '["alone seed 3 0.2"]')) == ["1 run"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
-def test_a_click_shows_the_command_of_a_run_at_the_click(written: Path, small: Small) -> None:
-    facts, _ = facts_and_columns(written.read_text())
-    found, is_closed = ask(written, CLICKED)
+def test_a_click_shows_the_command_of_a_run_at_the_click(written: Path) -> None:
+    facts, _ = facts_and_columns((written / "comparison.html").read_text())
+    found, is_closed = ask(written / "comparison.html", CLICKED)
     assert len(found) == len(facts["runs"]) and is_closed
     for run, said, far, focused, has_button in found:
-        folder = (written.parent / facts["runs"][run]["place"]).resolve()
+        folder = (written / facts["runs"][run]["place"]).resolve()
         assert said == f"coterie report {folder}" and folder.is_dir()
         assert far <= 20 and focused == "run" and has_button
 

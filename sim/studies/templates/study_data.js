@@ -105,10 +105,10 @@ class Study {
   }
 }
 
-// Whether a text contains all words of a query, in any order and in any case.
+// Whether a text contains all words of a query, in any order and in any case; numbers only as a whole: 1 is not in 10.
 function matches(text, query) {
-  const lower = text.toLowerCase();
-  return query.toLowerCase().split(/\s+/).every(word => lower.includes(word));
+  const lower = text.toLowerCase(), tokens = new Set(lower.split(/[\s,;=]+/));
+  return query.toLowerCase().split(/\s+/).every(word => /^-?[\d.]+$/.test(word) ? tokens.has(word) : lower.includes(word));
 }
 
 function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`; }
