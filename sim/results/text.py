@@ -6,6 +6,11 @@ _SPACE = "\N{NO-BREAK SPACE}"
 NOTHING = "\N{EN DASH}"  # shown if there is no number
 
 
+def counted(count: int, noun: str) -> str:
+    """Format a number of things: "1 run", "1,200 runs". noun: in the singular, with a plural in "s"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def duration(seconds: float | None) -> str:
     """Format seconds: three digits below a minute, whole seconds below an hour, whole minutes above."""
     if seconds is None:

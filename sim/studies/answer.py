@@ -1,19 +1,20 @@
-"""The answer of a study in sentences: the best value of an axis, its lead, and who is worse off."""
+"""The answer of a study in sentences: the best method, its lead, where another is best, and who is hurt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.studies.comparison import Comparison
-from sim.studies.groups import SeedGroup
-from sim.studies.statistics import LEVEL, Contrast, contrast
-from sim.studies.study import WAITS, WORST, higher_is_better, is_share
+from sim.results.text import counted
+from sim.studies.comparison import TIMES, Comparison
+from sim.studies.groups import SeedGroup, is_a_number
+from sim.studies.statistics import Contrast, contrast
+from sim.studies.study import HURT, WAITS, WORST, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
 _SHOWN_MAX = 4  # values of an axis in one sentence
@@ -31,9 +32,9 @@ def answer(comparison: Comparison) -> list[str]:
 
 
 class Standing:
-    """Ranking of the values of the baseline's axis by the measure at the end.
+    """Ranking of the methods, or of the values of another compared axis, by the measure at the end.
 
-    It covers the settings of the other axes in which every value has runs.
+    It covers the settings of the other axes in which every method has runs.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -71,9 +72,13 @@ class Standing:
 
     @cached_property
     def gap(self) -> Contrast:
-        """Difference of the best from the second value, paired by seed; each seed is a mean over settings."""
+        """Difference of the best from the second value over settings."""
         (first, _), (second, _), *_ = self.ranking
-        ours, theirs = self._by_seed(first), self._by_seed(second)
+        return self._gap(first, second, list(self.complete.values()))
+
+    def _gap(self, first: str, second: str, settings: Sequence[Mapping[str, SeedGroup]]) -> Contrast:
+        """Return the difference of two values, paired by seed; each seed is a mean over settings."""
+        ours, theirs = self._by_seed(first, settings), self._by_seed(second, settings)
         common = sorted(ours.keys() & theirs.keys())
         if not common:
             return contrast(list(ours.values()), list(theirs.values()), paired=False)
@@ -83,26 +88,39 @@ class Standing:
     def best(self) -> str:
         (first, mean), (second, _), *_ = self.ranking
         count, found = len(self.complete), self.gap.difference
-        over = f" on average over {count:,} settings" if count > 1 else ""
+        over = f" on average over {self._settings_in_words(count)}" if count > 1 else ""
         end = f"{self._value(first)} has the best {metric_label(self.metric)} at the end"
         if not found.mean:
             return f"{end}{over}, {self._figure(mean)}, and so has {self._value(second)}."
         more = "more" if found.mean > 0 else "less"
         lead = f"{self._difference(abs(found.mean))} {more} than {self._value(second)}"
-        return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty()})."
+        return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty(self.gap)})."
 
-    def _certainty(self) -> str:
-        found, p = self.gap.difference, self.gap.p
+    def _settings_in_words(self, count: int) -> str:
+        """Describe the settings of the other axes: "the 6 settings of speed and size"."""
+        study = self.comparison.study
+        labels = [
+            study.label(axis) for axis, values in study.axes.items() if axis != self.axis and len(values) > 1
+        ]
+        if len(labels) == 1:
+            return f"the {count:,} values of {labels[0]}"
+        return f"the {count:,} settings of {', '.join(labels[:-1])} and {labels[-1]}"
+
+    def _certainty(self, gap: Contrast, *, briefly: bool = False) -> str:
+        """Describe the interval of a lead, and whether chance may explain it."""
+        found = gap.difference
         if math.isnan(found.low):
-            return "one seed: chance may explain the difference"
+            return "one seed" if briefly else "one seed: chance may explain the difference"
         low, high = sorted([self.sign * found.low, self.sign * found.high])
-        runs = f"{found.runs:,} seeds" + ("" if self.gap.paired else " each")
-        shown = f"95% interval {value_text(low, self.metric)} to {value_text(high, self.metric)}, {runs}"
-        return shown if p < 1 - LEVEL else f"{shown}; chance may explain the difference"
+        runs = "" if briefly else f", {found.runs:,} seeds" + ("" if gap.paired else " each")
+        shown = f"95% interval {value_text(low, self.metric)} to {value_text(high, self.metric)}{runs}"
+        if low > 0 or high < 0:
+            return shown
+        return f"{shown}; {'may be chance' if briefly else 'chance may explain the difference'}"
 
     @property
     def elsewhere(self) -> list[str]:
-        """Sentences about the settings in which another value is best."""
+        """Sentences about the settings in which another value is best, with its lead there."""
         if len(self.settings) < 2:
             return []
         first, winners = self.ranking[0][0], dict[str, list[Setting]]()
@@ -112,10 +130,25 @@ class Standing:
         own = len(winners.pop(first, []))
         if not winners:
             return [f"It is the best in {'both' if own == 2 else f'all {own:,}'} settings."]
-        found = [f"{self._value(best)} {self._where(settings)}" for best, settings in winners.items()]
-        more = f"; and {len(found) - _SHOWN_MAX:,} others" if len(found) > _SHOWN_MAX else ""
+        found = [
+            f"{self._value(best)} {self._where(settings)}{self._ahead(best, settings)}"
+            for best, settings in winners.items()
+        ]
+        more = f"; and {counted(len(found) - _SHOWN_MAX, 'other')}" if len(found) > _SHOWN_MAX else ""
         where = f"It is the best in {own:,} of {len(self.settings):,} settings"
         return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}."]
+
+    def _ahead(self, best: str, settings: Sequence[Setting]) -> str:
+        """Describe the lead of a value over the overall best in these settings; empty without its runs."""
+        first = self.ranking[0][0]
+        groups = [self.settings[setting] for setting in settings]
+        if not all(first in each for each in groups):
+            return ""
+        gap = self._gap(best, first, groups)
+        if math.isnan(gap.difference.mean):
+            return ""
+        ahead = f"ahead by {self._difference(abs(gap.difference.mean))}"
+        return f" ({ahead}, {self._certainty(gap, briefly=True)})"
 
     def _where(self, settings: Sequence[Setting]) -> str:
         study = self.comparison.study
@@ -124,7 +157,7 @@ class Standing:
             values = dict.fromkeys(setting[place] for setting in settings)
             alike = [setting for setting in self.settings if setting[place] in values]
             if len(values) < len(study.axes[axis]) and len(alike) == len(settings):
-                return f"with {study.label(axis)} = {' or '.join(values)}"
+                return self._with_values(axis, list(values))
         names = [
             ", ".join(
                 f"{study.label(axis)} = {value}"
@@ -133,12 +166,26 @@ class Standing:
             )
             for setting in settings
         ]
-        more = f" and {len(names) - 2:,} other settings" if len(names) > 2 else ""
+        more = f" and {counted(len(names) - 2, 'other setting')}" if len(names) > 2 else ""
         return f"with {' and with '.join(names[:2])}{more}"
+
+    def _with_values(self, axis: str, values: Sequence[str]) -> str:
+        """Describe values of an axis: "with speed = 1 or 5", or "from speed = 5 on"."""
+        study, every = self.comparison.study, self.comparison.study.axes[axis]
+        if len(values) > 1 and all(map(is_a_number, every)):
+            ordered = [str(each) for each in sorted(every, key=float)]
+            if set(ordered[-len(values) :]) == set(values):
+                return f"from {study.label(axis)} = {ordered[-len(values)]} on"
+            if set(ordered[: len(values)]) == set(values):
+                return f"up to {study.label(axis)} = {ordered[len(values) - 1]}"
+        return f"with {study.label(axis)} = {' or '.join(values)}"
 
     @property
     def lead(self) -> str:
-        """The time from which the best value's mean curve leads until the end; empty without curves."""
+        """The time from which the best value's mean curve leads; empty without curves.
+
+        The time up to which all curves are known is named where some runs are longer.
+        """
         times, curves = self._curves()
         first = self.ranking[0][0]
         if first not in curves or len(curves) < 2:
@@ -149,12 +196,17 @@ class Standing:
         if not times.size or not leads[-1]:
             return ""
         behind = np.flatnonzero(~leads)
-        since, end = 0 if not behind.size else int(behind[-1]) + 1, text.duration(float(times[-1]))
+        since, end_s = 0 if not behind.size else int(behind[-1]) + 1, float(times[-1])
+        ends = [
+            run.end_s for groups in self.complete.values() for each in groups.values() for run in each.runs
+        ]
+        is_end = end_s >= max(ends) * (1 - 1 / (TIMES - 1))
+        measured = "" if is_end else f" (all curves are measured until {text.duration(end_s)})"
         if since == times.size - 1:
-            return f"It leads only at the end, at {end}."
+            return f"Its mean curve leads only at the end, at {text.duration(end_s)}."
         if since == 0:
-            return f"It leads at all times until {end}."
-        return f"It leads from {text.duration(float(times[since]))} on, until {end}."
+            return f"Its mean curve leads from the start{measured}."
+        return f"Its mean curve leads from {text.duration(float(times[since]))} on{measured}."
 
     def _curves(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
         """Return times [T], and the mean curve [T] over settings by value."""
@@ -173,22 +225,36 @@ class Standing:
         hurt = {value: self._hurt(value) for value, _ in self.ranking}
         known = {value: share for value, share in hurt.items() if not math.isnan(share)}
         if known:
-            return f"Worse than alone are {self._listed(known, 'accuracy', ' of the clients')}."
+            shares = self._listed(known, HURT, most_hurt=max, of=" of the clients")
+            return f"Worse than alone are {shares}."
         worst = self.metric + WORST
         if worst not in self.comparison.metrics:
             return ""
         ends = {value: self._mean_over_settings(value, worst) for value, _ in self.ranking}
         known = {value: mean for value, mean in ends.items() if not math.isnan(mean)}
-        return f"The worst 10% of the clients reach {self._listed(known, worst)}." if known else ""
+        if not known:
+            return ""
+        most_hurt = min if higher_is_better(worst) else max
+        return f"The worst 10% of the clients reach {self._listed(known, worst, most_hurt=most_hurt)}."
 
-    def _listed(self, known: Mapping[str, float], metric: str, of: str = "") -> str:
-        rows = list(known.items())
-        shown = rows[: _SHOWN_MAX - 1] + rows[-1:] if len(rows) > _SHOWN_MAX else rows
+    def _listed(
+        self, known: Mapping[str, float], metric: str, *, most_hurt: Callable[..., float], of: str = ""
+    ) -> str:
+        """List figures in the order of the ranking; if there are many, the first ones and the most hurt."""
+        rows, last = list(known.items()), ""
+        if len(rows) > _SHOWN_MAX:
+            rows, others = rows[: _SHOWN_MAX - 1], rows[_SHOWN_MAX - 1 :]
+            extreme = most_hurt(each for _, each in others)
+            value = next(value for value, each in others if each == extreme)
+            known_ends = [each for _, each in rows]
+            if extreme not in known_ends and most_hurt(extreme, *known_ends) == extreme:
+                last = f"; they are hurt most with {self._value(value)}, {self._figure(extreme, metric)}"
         figures = [
             f"{self._figure(each, metric)}{of if not number else ''} with {self._value(value)}"
-            for number, (value, each) in enumerate(shown)
+            for number, (value, each) in enumerate(rows)
         ]
-        return f"{', '.join(figures[:-1])} and {figures[-1]}" if len(figures) > 1 else figures[0]
+        shown = f"{', '.join(figures[:-1])} and {figures[-1]}" if len(figures) > 1 else figures[0]
+        return f"{shown}{last}"
 
     def _hurt(self, value: str) -> float:
         lines = [self.comparison.line(groups[value], self.metric).robust for groups in self.complete.values()]
@@ -203,7 +269,7 @@ class Standing:
         groups = [name for name in names if notes.marks(name)]
         if not groups:
             return ""
-        more = f" and of {len(groups) - 3:,} other groups" if len(groups) > 3 else ""
+        more = f" and of {counted(len(groups) - 3, 'other group')}" if len(groups) > 3 else ""
         return f"Runs of {'; '.join(groups[:3])}{more} have warnings: read the footnotes (\N{DAGGER}) first."
 
     def _mean(self, group: SeedGroup, metric: str = "") -> float:
@@ -212,9 +278,9 @@ class Standing:
     def _mean_over_settings(self, value: str, metric: str) -> float:
         return float(np.mean([self._mean(groups[value], metric) for groups in self.complete.values()]))
 
-    def _by_seed(self, value: str) -> dict[int, float]:
+    def _by_seed(self, value: str, settings: Sequence[Mapping[str, SeedGroup]]) -> dict[int, float]:
         """Return the mean result over settings by seed, for seeds that all settings have."""
-        rows = [self.comparison.numbers(groups[value], self.metric) for groups in self.complete.values()]
+        rows = [self.comparison.numbers(groups[value], self.metric) for groups in settings]
         seeds = set(rows[0]).intersection(*rows[1:])
         return {seed: float(np.mean([row[seed] for row in rows])) for seed in sorted(seeds)}
 

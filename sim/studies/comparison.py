@@ -157,16 +157,22 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of a stated baseline; else that of the methods, the first of words, or the first."""
-        if self._baseline is not None and self._states_baseline:
-            return self._baseline[0]
+        """The axis of the methods; else that of a stated baseline, the first of words, or the first.
+
+        A baseline on another axis, such as the calm weather, is for the differences in the tables.
+        """
         of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]
         methods = [axis for axis in self.varied if axis in _METHODS]
-        return next(iter([*methods, *of_words, *self.varied]), None)
+        stated = [self._baseline[0]] if self._baseline is not None and self._states_baseline else []
+        return next(iter([*methods, *stated, *of_words, *self.varied]), None)
 
     @property
     def baseline_text(self) -> str:
-        return "none" if self._baseline is None else " = ".join(self._baseline)
+        """The baseline in words, such as "method = alone"; "none" without one."""
+        if self._baseline is None:
+            return "none"
+        axis, value = self._baseline
+        return f"{self.study.label(axis)} = {value}"
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -302,7 +308,8 @@ class Comparison:
             found.append(f"settings were tuned by different studies: {'; '.join(studies)}")
         if seeds := sorted(set().union(*[group.tuning_seeds for group in self.groups])):
             numbers = ", ".join(map(str, seeds))
-            found.append(f"seeds {numbers} were also used for tuning; use other seeds for results")
+            also = f"seed {numbers} was" if len(seeds) == 1 else f"seeds {numbers} were"
+            found.append(f"{also} also used for tuning; use other seeds for results")
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:

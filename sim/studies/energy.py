@@ -34,7 +34,8 @@ def energy_cells(group: SeedGroup) -> list[str]:
 def energy_column_heads(runs: Iterable[StudiedRun]) -> list[str]:
     """Return the heads of the columns of `energy_cells`."""
     currencies = sorted({run.view.get(ENERGY, "currency") or "" for run in runs} - {""})
-    return ["energy", " ".join(["cost", *[f"[{each}]" for each in currencies]]), "CO2"]
+    cost = " ".join(["cost", *[f"[{each}]" for each in currencies]])
+    return [f"{name} per run" for name in ("energy", cost, "CO2")]
 
 
 def energy_note(runs: Iterable[StudiedRun]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sim.errors import one_line
+from sim.results.text import counted
 
 DAGGER = "\N{DAGGER}"
 _NUMBERS = re.compile(r"\d[\d.,]*")
@@ -20,9 +21,13 @@ class Footnote(NamedTuple):
     where: Mapping[str, tuple[int, int]]
 
     def __str__(self) -> str:
-        found = [f"{count:,} of {runs:,} runs of {group}" for group, (count, runs) in self.where.items()]
+        found = [
+            f"{count:,} of {counted(runs, 'run')} of {group}" for group, (count, runs) in self.where.items()
+        ]
         more = len(found) - _GROUPS_MAX
-        shown = "; ".join(found[:_GROUPS_MAX]) + (f"; and in {more:,} other groups" if more > 0 else "")
+        shown = "; ".join(found[:_GROUPS_MAX]) + (
+            f"; and in {counted(more, 'other group')}" if more > 0 else ""
+        )
         return f"{self.mark} {shown}: {self.text}"
 
 
@@ -63,7 +68,7 @@ class Footnotes:
     def text(self, group: str) -> str:
         """Return the warnings of a group in one line, each with its number of runs; empty without any."""
         rows = [(*each.where[group], each.text) for each in self.of(group)]
-        return "; ".join(f"{count:,} of {runs:,} runs: {text}" for count, runs, text in rows)
+        return "; ".join(f"{count:,} of {counted(runs, 'run')}: {text}" for count, runs, text in rows)
 
 
 def _kind(warning: str) -> str:

@@ -21,19 +21,19 @@ from sim.studies.comparison import Comparison
 from sim.studies.groups import Line, SeedGroup
 from sim.studies.statistics import LEVEL
 from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, higher_is_better, metric_bounds
-from sim.studies.tables import difference_text, display_factor, interval_text, label_with_unit, metric_unit
+from sim.studies.tables import (
+    difference_text,
+    display_factor,
+    interval_text,
+    label_with_unit,
+    metric_unit,
+    spent_of,
+)
 
 POINTS_MAX = 120
 """Most points of a run's curve on the page."""
 _POINTS_MIN = 10
 _POINTS_TOTAL = 400_000  # of all curves of all runs; the page stays below 5 MB
-_AXES = {
-    "seconds": "virtual time",
-    "bytes": "bytes sent",
-    "joules": "energy",
-    "steps": "training steps",
-    "FLOPs": "FLOPs",
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ def study_page_content(comparison: Comparison, folder: Path) -> StudyContent:
             [_line(comparison.line(group, metric)) for group in comparison.groups]
             for metric in comparison.metrics
         ],
-        "scales": [{"kind": kind, "label": _AXES[kind]} for kind in curves.scales],
+        "scales": [
+            {"kind": kind, "label": spent_of(kind).removesuffix(" per run")} for kind in curves.scales
+        ],
         "curves": curves.names,
         "quantiles": _quantiles(max(len(group.runs) for group in comparison.groups)),
     }

@@ -36,6 +36,8 @@ _CAUGHT_UP = "; caught up: reached 90% of other clients' accuracy"
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
+_LETTER_INCHES, _ROW_INCHES, _HANDLE_INCHES = 0.065, 0.17, 0.5  # of a legend's entries
+_ROWS_WITHIN = 3  # rows of a legend that need no taller figure
 _FAINT: Any = {"fontsize": 8, "color": LIGHT["faint"]}
 _STYLE: Any = {
     "font.size": 9,
@@ -164,7 +166,10 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     for each in axes:
         handles, labels = each.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
-    columns = max(1, min(len(known), 3))
+    width = _HANDLE_INCHES + _LETTER_INCHES * max(map(len, known), default=0)
+    columns = max(1, min(len(known), 3, int(figure.get_figwidth() / width)))
+    rows = math.ceil(len(known) / columns)
+    figure.set_figheight(figure.get_figheight() + _ROW_INCHES * max(0, rows - _ROWS_WITHIN))
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
@@ -281,9 +286,9 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     assert comparison.by is not None
     metric, columns = lines[0].metric, comparison.study.axes[comparison.by]
     rows = list(dict.fromkeys(_label(comparison, line.group) for line in lines))
-    figure, ax = pyplot.subplots(
-        figsize=(1.6 + 0.85 * len(columns), 0.8 + 0.24 * len(rows)), layout="constrained"
-    )
+    names = max(map(len, rows)) * _LETTER_INCHES, max(len(str(column)) for column in columns)
+    size = 0.9 + names[0] + 0.85 * len(columns), 0.8 + 0.24 * len(rows) + 0.02 * names[1]
+    figure, ax = pyplot.subplots(figsize=size, layout="constrained")
     differences = np.full((len(rows), len(columns)), math.nan)
     for line in lines:
         row = rows.index(_label(comparison, line.group))

@@ -11,6 +11,7 @@ import polars as pl
 from sim.results import text
 from sim.results.measures import MEASURES
 from sim.results.outcome import cautions
+from sim.results.text import counted
 from sim.studies.comparison import Comparison
 from sim.studies.energy import (
     NAMES,
@@ -47,6 +48,17 @@ _NAMES = {
     HURT: "worse than alone",
     **{f"{ENERGY}.{amount}": name for amount, name in NAMES.items()},
 }
+_SPENT = {
+    "seconds": "virtual time",
+    "bytes": "bytes sent",
+    "joules": "energy",
+    "steps": "training steps",
+    "FLOPs": "FLOPs",
+}
+_COSTS_NOTE = (
+    "Means of runs up to the target, with 95% intervals over seeds. Each cost but the virtual time is a "
+    "total of all clients of a run."
+)
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
 _NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
@@ -243,7 +255,7 @@ def caption(comparison: Comparison) -> str:
     if number:
         parts.append(
             f"* marks a difference from the baseline ({comparison.baseline_text}) with p < .05, tested by "
-            f"seed and corrected for {number} comparisons (Holm)."
+            f"seed and corrected for {counted(number, 'comparison')} (Holm)."
         )
     parts += _of_some(comparison)
     if any(group.excluded for group in comparison.groups):
@@ -278,6 +290,11 @@ def target_text(comparison: Comparison) -> str:
     metric = comparison.study.measure
     sign = "" if higher_is_better(metric) else "at most "
     return f"{sign}{value_text(comparison.target, metric)}{'%' if is_share(metric) else ''}"
+
+
+def spent_of(kind: str) -> str:
+    """Return the name of a cost of a run, and whether it is a total of all clients."""
+    return f"{_SPENT[kind]} per run" if kind == "seconds" else f"{_SPENT[kind]}, all clients"
 
 
 # --- for the page and the terminal --------------------------------------------------------------------------
@@ -329,12 +346,14 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     robust = over_clients_table(comparison)
     tables = [table("At the end", heads, at_the_end, caption(comparison)), *([robust] if robust else [])]
     if comparison.targets:
-        takes = ["reached by", *comparison.kinds, "median seconds"]
-        tables.append(table(f"Costs of reaching {comparison.target:g}", takes, to_the_target))
+        takes = ["reached by", *map(spent_of, comparison.kinds), "virtual time per run, median"]
+        goal = f"Costs of reaching {metric_label(comparison.study.measure)} {target_text(comparison)}"
+        tables.append(table(goal, takes, to_the_target, _COSTS_NOTE))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
     if states_energy(runs := comparison.study.runs):
         tables.append(table("Energy of a run", energy_column_heads(runs), energy_cells, energy_note(runs)))
-    return [*tables, table(title, ["training steps", "samples", "bytes sent", "time up"], spent)]
+    used = [f"{each} per client" for each in ("training steps", "samples", "bytes sent", "time up")]
+    return [*tables, table(title, used, spent, "Means over clients and seeds, at the end of each run.")]
 
 
 def with_footnote_marks(cell: str, comparison: Comparison, group: SeedGroup) -> str:

@@ -3,6 +3,11 @@ import pytest
 from sim.results import text
 
 
+def test_things_are_counted_in_singular_and_plural():
+    shown = [text.counted(count, "run") for count in (0, 1, 2, 1200)]
+    assert shown == ["0 runs", "1 run", "2 runs", "1,200 runs"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ Small = tuple[Plan, SweepResult]
 
 
 def stated(
-    folder, monkeypatch: pytest.MonkeyPatch, results: Mapping[tuple[str, str], list[float]]
+    folder, monkeypatch: pytest.MonkeyPatch, results: Mapping[tuple[str, Any], list[float]]
 ) -> Comparison:
     """Return the comparison of runs with these accuracies by method and speed, one for each seed."""
     runs, numbers = [], {}
@@ -83,10 +84,51 @@ def test_where_another_value_is_best_is_said(tmp_path, monkeypatch) -> None:
     }
     comparison = stated(tmp_path, monkeypatch, results)
     first, second, *_ = answer(comparison)
-    assert first.startswith("a has the best test accuracy at the end on average over 2 settings: 85.5%, 19")
-    assert second == "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5."
+    assert first.startswith(
+        "a has the best test accuracy at the end on average over the 2 values of speed: 85.5%, 19.0 points"
+    )
+    assert second == (
+        "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5 (ahead by 2.0 points, 95% "
+        "interval 2.0 to 2.0)."
+    )
+    results["b", "5"] = [0.82, 0.88]
+    ahead = np.subtract([0.82, 0.88], [0.8, 0.81])
+    low, high = stats.t.interval(0.95, 1, loc=ahead.mean(), scale=stats.sem(ahead))
+    [turns] = [each for each in answer(stated(tmp_path / "y", monkeypatch, results)) if "elsewhere" in each]
+    assert f"(ahead by 4.5 points, 95% interval {100 * low:.1f} to {100 * high:.1f}; may be chance)" in turns
     results["b", "5"] = [0.5, 0.5]
     assert answer(stated(tmp_path / "x", monkeypatch, results))[1] == "It is the best in both settings."
+
+
+@pytest.mark.parametrize(
+    ("better", "said"),
+    [
+        ((5, 10), "b from speed = 5 on ("),
+        ((1, 2), "b up to speed = 2 ("),
+        ((1, 5), "b with speed = 1 or 5 ("),
+        ((10,), "b with speed = 10 ("),
+    ],
+)
+def test_the_values_from_which_another_is_ahead_are_named(
+    tmp_path, monkeypatch, better: tuple[int, ...], said: str
+) -> None:
+    results = {}
+    for speed in (1, 2, 5, 10):
+        results["a", speed] = [0.8, 0.82]
+        results["b", speed] = [0.81, 0.84] if speed in better else [0.1, 0.1]
+    assert said in answer(stated(tmp_path, monkeypatch, results))[1]
+
+
+def test_the_best_method_is_the_answer_whatever_the_baseline(tmp_path, monkeypatch) -> None:
+    results = {(method, speed): [ord(method) / 200] for method in "abcdef" for speed in ("slow", "fast")}
+    comparison = stated(tmp_path, monkeypatch, results)
+    other = Comparison(comparison.study, metrics=["accuracy", "accuracy.worst_decile"], baseline="speed=fast")
+    first, second, *_ = answer(other)
+    assert first.startswith("f has the best test accuracy at the end on average over the 2 values of speed:")
+    assert second == "It is the best in both settings."
+    many = dict.fromkeys("fedcba", 0.1) | {"f": 0.3, "c": 0.05}
+    listed = Standing(other)._listed(many, "accuracy", most_hurt=min)
+    assert listed == "30.0% with f, 10.0% with e and 10.0% with d; they are hurt most with c, 5.0%"
 
 
 def test_settings_that_some_values_lack_do_not_rank(tmp_path, monkeypatch) -> None:
@@ -122,13 +164,15 @@ def test_the_lead_starts_where_the_curves_cross_for_the_last_time(tmp_path, monk
     first, second = comparison.groups
     half = np.zeros(4)
     comparison.curves = lambda metric: (times, [(first, mean, half), (second, other, half)])  # type: ignore[method-assign]
-    assert plain(Standing(comparison).lead) == "It leads only at the end, at 30 s."
+    monkeypatch.setattr(StudiedRun, "end_s", 30.0)
+    assert plain(Standing(comparison).lead) == "Its mean curve leads only at the end, at 30 s."
     other[2] = 0.3
-    assert plain(Standing(comparison).lead) == "It leads from 10 s on, until 30 s."
+    assert plain(Standing(comparison).lead) == "Its mean curve leads from 10 s on."
     other[3] = math.nan
-    assert plain(Standing(comparison).lead) == "It leads from 10 s on, until 20 s."
+    measured = "(all curves are measured until 20 s)"
+    assert plain(Standing(comparison).lead) == f"Its mean curve leads from 10 s on {measured}."
     other[:] = 0.0
-    assert plain(Standing(comparison).lead) == "It leads at all times until 30 s."
+    assert plain(Standing(comparison).lead) == "Its mean curve leads from the start."
     other[3] = 0.9
     assert plain(Standing(comparison).lead) == ""
 
@@ -170,12 +214,13 @@ def test_labels_are_stated_for_axes() -> None:
     ("axes", "baseline", "compared"),
     [
         (("speed", "method"), None, "method"),
-        (("speed", "method"), "speed=1", "speed"),
+        (("speed", "method"), "speed=1", "method"),
+        (("speed", "churn"), "speed=1", "speed"),
         (("speed", "churn"), None, "churn"),
         (("speed", "size"), None, "speed"),
     ],
 )
-def test_methods_are_compared_unless_a_baseline_says_otherwise(
+def test_methods_are_compared_if_there_are_several(
     tmp_path, axes: tuple[str, ...], baseline: str | None, compared: str
 ) -> None:
     values = {"speed": (1, 2), "size": (3, 4), "method": ("a", "b"), "churn": ("none", "some")}

@@ -26,7 +26,7 @@ from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, write_csv
+from sim.studies.tables import caption, tables_to_show, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -171,7 +171,7 @@ def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     comparison = Comparison(load_study([result.directory]))
     told = "no run has the sweep's baseline method=alone; the baseline is network.loss = 0"
-    assert told in comparison.warnings and comparison.baseline_text == "network.loss = 0"
+    assert told in comparison.warnings and comparison.baseline_text == "lost messages = 0"
 
 
 def test_runs_that_are_named_differ_by_the_keys_of_their_scenarios(small: Small) -> None:
@@ -211,6 +211,21 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
 
 
+def test_each_cost_says_what_it_is_per(comparison: Comparison) -> None:
+    tables = {table.title: table for table in tables_to_show(comparison)}
+    [costs] = [table for title, table in tables.items() if title.startswith("Costs of reaching")]
+    used = tables["Resources used per client"]
+    assert costs.title.endswith("at most 1.2")
+    assert costs.heads[1:] == [
+        "virtual time per run",
+        "bytes sent, all clients",
+        "training steps, all clients",
+        "FLOPs, all clients",
+        "virtual time per run, median",
+    ]
+    assert all(head.endswith(" per client") for head in used.heads) and "all clients of a run" in costs.note
+
+
 @pytest.mark.long
 def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Path) -> None:
     copy = tmp_path / "runs"
@@ -226,7 +241,7 @@ def test_the_console_shows_the_time_where_it_differs(small: Small, tmp_path: Pat
         as_if_written(summary.parent)
     code, output = run("compare", sweep, "--out", tmp_path / "other")
     assert code == 0
-    [heads] = [line for line in output.splitlines() if line.endswith("time up")]
+    [heads] = [line for line in output.splitlines() if line.endswith("time up per client")]
     rows = output[output.index(heads) :].splitlines()[1:5]
     assert [("gossip" in row, row.rstrip().endswith("48\N{NO-BREAK SPACE}s")) for row in rows] == [
         ("gossip" in row, "gossip" in row) for row in rows
@@ -331,7 +346,7 @@ def test_more_lines_than_can_be_told_apart_are_a_map(tmp_path: Path) -> None:
     comparison = Comparison(load_study([result.directory]))
     write_pictures(comparison, tmp_path)
     drawn = (tmp_path / "by-distance.svg").read_text(encoding="utf-8")
-    assert drawn.count("<image") == 1 and "difference from network.loss = 0" in drawn
+    assert drawn.count("<image") == 1 and "difference from lost messages = 0" in drawn
     for line in comparison.lines:
         assert f">{line.estimate.mean:.3g}<" in drawn
         assert f">{line.group.values['training.learning_rate']}<" in drawn

@@ -40,13 +40,16 @@ def test_energy_stands_beside_time_and_bytes(tmp_path: Path) -> None:
             ]
             assert target.spent.mean == pytest.approx(np.mean(spent))
     shown = next(table for table in tables_to_show(comparison) if table.title == "Energy of a run")
-    assert shown.heads == ["energy", "cost [EUR]", "CO2"] and "energy.carbon" in shown.note
+    assert (
+        shown.heads == ["energy per run", "cost [EUR] per run", "CO2 per run"]
+        and "energy.carbon" in shown.note
+    )
     for row, group in zip(shown.rows, comparison.groups, strict=True):
         assert row[-3].endswith("J") and row[-1] == "\N{EN DASH}", group.label
     for row in csv_frames(comparison)["runs"].iter_rows(named=True):
         assert row["cost"] == pytest.approx(row["joules"] / 3.6e6 * 0.36) and row["co2_grams"] is None
     scales = study_page_content(comparison, tmp_path).facts["scales"]
-    assert {"kind": "joules", "label": "energy"} in scales
+    assert {"kind": "joules", "label": "energy, all clients"} in scales
 
 
 @pytest.mark.long

@@ -143,7 +143,7 @@ def test_footnotes_are_numbered_and_alike_ones_are_one() -> None:
     assert [notes.marks(group) for group in "abc"] == ["\N{DAGGER}1,2", "", "\N{DAGGER}2"]
     assert list(map(str, notes.lines)) == [
         f"\N{DAGGER}1 2 of 2 runs of a: {first}",
-        "\N{DAGGER}2 1 of 2 runs of a; 1 of 1 runs of c: no round ended",
+        "\N{DAGGER}2 1 of 2 runs of a; 1 of 1 run of c: no round ended",
     ]
     assert notes.text("a") == f"2 of 2 runs: {first}; 1 of 2 runs: no round ended"
 
@@ -151,7 +151,7 @@ def test_footnotes_are_numbered_and_alike_ones_are_one() -> None:
 def test_a_footnote_names_few_groups() -> None:
     notes = Footnotes({str(n): [["no round ended"]] for n in range(9)})
     [line] = map(str, notes.lines)
-    assert line.endswith("1 of 1 runs of 2; and in 6 other groups: no round ended")
+    assert line.endswith("1 of 1 run of 2; and in 6 other groups: no round ended")
 
 
 # --- causes -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What comparisons look like: the palette everywhere, links to pictures, and intervals that can be."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sim.results.palette import HUES, LIGHT
 from sim.studies.cells import Plan
 from sim.studies.comparison import Comparison
 from sim.studies.pages import write_comparison
+from sim.studies.pictures import write_pictures
 from sim.studies.study import StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult
 from sim.studies.tables import interval_text
@@ -51,6 +53,22 @@ def test_the_page_links_its_pictures(small: Small, tmp_path: Path) -> None:
     )
     linked = set(re.findall(r'href="([\w-]+\.(?:svg|png))"', page))
     assert linked == {path.name for path in tmp_path.iterdir() if path.suffix in (".svg", ".png")} != set()
+
+
+@pytest.mark.parametrize("by", [None, "speed"])
+def test_pictures_of_many_methods_have_room_for_their_legend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, by: str | None
+) -> None:
+    monkeypatch.setattr("sim.studies.pictures._save", lambda figure, _: figure.draw_without_rendering())
+    path = write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=5).finalise()
+    axes = {"method": tuple([f"method {n} with a long name" for n in range(50)])}
+    axes |= {"speed": ("slow", "fast")} if by else {}
+    pairs = itertools.product(*axes.values())
+    runs = tuple([StudiedRun(path, dict(zip(axes, pair, strict=True))) for pair in pairs])
+    comparison = Comparison(Study("many", "", axes, {}, runs), metrics=["accuracy"], by=by)
+    drawn = write_pictures(comparison, tmp_path)
+    assert {"curves-accuracy", "profile"} | ({"by-accuracy"} if by else set()) == drawn.keys()
+    assert not [each for each in recwarn if "constrained_layout" in str(each.message)]
 
 
 @pytest.mark.long

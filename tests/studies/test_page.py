@@ -1,5 +1,8 @@
 """comparison.html: its figures are those of the tables, and texts of strangers stay texts."""
 
+import itertools
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,10 +18,11 @@ from sim.studies import page_data
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import Comparison
 from sim.studies.pages import study_page, write_comparison
-from sim.studies.study import Study, load_study
+from sim.studies.study import StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.results.explore.unpacked import facts_and_columns
-from tests.results.report.test_browser import BROWSER
+from tests.results.report.test_browser import BROWSER, ask
+from tests.results.synthetic import write_run
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -158,3 +162,88 @@ def test_the_page_in_a_browser(written: Path, tmp_path: Path) -> None:
     assert 'data-ready="yes"' in done.stdout
     assert done.stdout.count('class="mean"') == 4 and done.stdout.count('class="dot"') == 8
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+
+
+SEARCHED = """
+at("all-runs").open = true;
+return QUERIES.map(query => { at("find").value = query; show_runs(); return at("found").textContent; });
+"""
+CLICKED = """
+const found = [];
+for (const dot of document.querySelectorAll("#ends [data-run]")) {
+  const { left, top, width, height } = dot.getBoundingClientRect();
+  const point = { clientX: left + width / 2, clientY: top + height / 2 };
+  dot.dispatchEvent(new MouseEvent("click", { bubbles: true, ...point }));
+  const box = at("run").getBoundingClientRect(), said = at("run").querySelector(".command code").textContent;
+  const aside = Math.max(box.left - point.clientX, point.clientX - box.right);
+  const far = Math.max(aside, box.top - point.clientY, point.clientY - box.bottom);
+  found.push([Number(dot.dataset.run), said, far, document.activeElement.id, Boolean(at("copy"))]);
+}
+document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+return [found, at("run").hidden];
+"""
+LOOKS = """
+return [...document.querySelectorAll("#curves .entry")].map(entry => {
+  const line = entry.querySelector("line");
+  const words = entry.querySelector("text").lastChild.textContent;
+  return [words, line.getAttribute("stroke"), line.getAttribute("stroke-dasharray")];
+});
+"""
+
+
+def many(folder: Path, methods: int, speeds: int) -> Path:
+    """Write the page of a study with a run for each method and speed."""
+    path = write_run(folder / "run", clients=3, clusters=1, evaluations=3, steps=5).finalise()
+    axes = {"method": tuple([f"m{n}" for n in range(methods)]), "speed": tuple(range(speeds))}
+    pairs = itertools.product(*axes.values())
+    runs = tuple([StudiedRun(path, dict(zip(axes, pair, strict=True))) for pair in pairs])
+    comparison = Comparison(Study("many", "", axes, {}, runs), metrics=["accuracy"], by="method")
+    written = folder / "comparison.html"
+    written.write_text(page(comparison, folder), encoding="utf-8")
+    return written
+
+
+def test_headings_and_footnotes_count_in_singular(small: Small, tmp_path: Path) -> None:
+    one = load_study([load_study([small[1].directory]).runs[0].directory])
+    assert not re.search(r"\b1 (runs|seeds|others|comparisons)\b", page(Comparison(one), tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
+def test_a_search_finds_all_words_in_any_order(written: Path) -> None:
+    queries = [
+        "",
+        "GOSSIP 0.2",
+        "0.2 gossip",
+        "gossip nothing",
+        "seed 3 alone",
+    ]
+    counts = ask(written / "comparison.html", SEARCHED.replace("QUERIES", json.dumps(queries)))
+    assert counts == ["8 runs", "2 runs", "2 runs", "0 runs", "2 runs"]
+    assert ask(written / "comparison.html", SEARCHED.replace("QUERIES", '["alone seed 3 0.2"]')) == ["1 run"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
+def test_a_click_shows_the_command_of_a_run_at_the_click(written: Path) -> None:
+    facts, _ = facts_and_columns((written / "comparison.html").read_text())
+    found, is_closed = ask(written / "comparison.html", CLICKED)
+    assert len(found) == len(facts["runs"]) and is_closed
+    for run, said, far, focused, has_button in found:
+        folder = (written / facts["runs"][run]["place"]).resolve()
+        assert said == f"coterie report {folder}" and folder.is_dir()
+        assert far <= 20 and focused == "run" and has_button
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine")
+@pytest.mark.parametrize(
+    ("methods", "speeds", "entries", "last"),
+    [(7, 2, 14, "m6, speed 1"), (12, 1, 12, "m11"), (7, 10, 7, "m6 (10 settings)"), (50, 1, 13, "38 others")],
+)
+def test_series_have_different_looks_until_they_are_grouped(
+    tmp_path: Path, methods: int, speeds: int, entries: int, last: str
+) -> None:
+    found = ask(many(tmp_path, methods, speeds), LOOKS)
+    assert len(found) == entries and found[-1][0] == last
+    assert len({(stroke, dash) for _, stroke, dash in found}) == entries

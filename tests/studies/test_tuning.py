@@ -183,7 +183,7 @@ def test_a_comparison_says_which_methods_are_tuned(tuned: TuningResult, tmp_path
 def test_results_with_a_seed_of_the_tuning_are_warned_about(tuned: TuningResult, tmp_path: Path) -> None:
     result = run_sweep(plan(tuned.directory / TUNED, seeds=(11, 21)), out=tmp_path, execute=here)
     comparison = Comparison(load_study([result.directory]))
-    assert "seeds 11 were also used for tuning; use other seeds for results" in comparison.warnings
+    assert "seed 11 was also used for tuning; use other seeds for results" in comparison.warnings
     assert all(group.tuned == tuned.directory.name for group in comparison.groups)
 
 

@@ -1,7 +1,7 @@
 // The page of a study: controls, curves, results at the end, and details of a run.
 
 const at = id => document.getElementById(id);
-const state = { metric: 0, scale: 0, split: -1, each: false, zoom: null, run: null, lit: null };
+const state = { metric: 0, scale: 0, split: -1, each: false, zoom: null, looks: null };
 let study, drawn = [];  // of the curves: [{panel, series}]
 
 function element(kind, content = [], attributes = {}) {
@@ -18,13 +18,46 @@ function options(select, entries, chosen) {
 
 // --- the look of a group: its color by the compared axis, its dashes by the others -----------------------------
 
-function look(group) {
-  const axis = study.compared ?? study.varied[0];
-  const others = study.varied.filter(each => each !== axis && each !== state.split);
-  const dash = others.reduce((sum, each) => sum * study.axes[each].values.length + group.values[each], 0);
-  if (axis === undefined || axis === state.split) return { color: hue(dash), dash: "" };
-  return { color: hue(group.values[axis]), dash: DASHES[dash % DASHES.length] };
+const LOOKS_MAX = 16;  // most looks in a picture; more series share the look of a method, or only the best have one
+const BEST_MAX = 12;
+
+// Sets the look of each shown group: {color, dash, words, is_faint}; groups with the same words share an entry of the legend.
+function set_looks() {
+  const groups = study.shown_groups(), axis = study.compared ?? study.varied[0], split = state.split < 0 ? [] : [state.split];
+  const others = study.varied.filter(each => each !== axis && each !== state.split), is_split = axis === undefined || axis === state.split;
+  const other_of = group => others.reduce((sum, each) => sum * study.axes[each].values.length + group.values[each], 0);
+  const count = is_split ? 1 : study.axes[axis].values.length, combinations = others.reduce((product, each) => product * study.axes[each].values.length, 1);
+  const words = new Map(groups.map(group => [group, study.label(group, split)])), names = [...new Set(words.values())];
+  let of_group = group => nth_style(names.indexOf(words.get(group)));
+  if (is_split && combinations <= LOOKS_MAX) of_group = group => nth_style(other_of(group));
+  else if (!is_split && count <= HUES.length && combinations <= Math.min(DASHES.length, 4))
+    of_group = group => ({ color: hue(group.values[axis]), dash: DASHES[other_of(group)] });
+  else if (!is_split && count * combinations <= LOOKS_MAX) of_group = group => nth_style(group.values[axis] + count * other_of(group));
+  else if (names.length > LOOKS_MAX && !is_split && combinations > 1 && count <= LOOKS_MAX) of_group = group => look_of_method(group, axis, groups);
+  else if (names.length > LOOKS_MAX) of_group = look_of_the_best(words);
+  state.looks = new Map(groups.map(group => [group, { words: words.get(group), is_faint: false, ...of_group(group) }]));
 }
+
+function look_of_method(group, axis, groups) {
+  const alike = groups.filter(each => each.values[axis] === group.values[axis]);
+  const settings = new Set(alike.map(each => study.label(each, state.split < 0 ? [axis] : [axis, state.split]))).size;
+  return { ...nth_style(group.values[axis]), words: `${study.axes[axis].values[group.values[axis]]} (${counted(settings, "setting")})` };
+}
+
+function look_of_the_best(words) {  // the best have a look each, and the others are gray
+  const ends = new Map(), sign = study.metrics[state.metric].higher ? -1 : 1;
+  for (const [group, name] of words) ends.set(name, [...(ends.get(name) ?? []), study.final(state.metric, group)?.mean ?? sign * Infinity]);
+  const mean = name => sign * ends.get(name).reduce((a, b) => a + b, 0) / ends.get(name).length;
+  const ranked = [...ends.keys()].sort((one, other) => (mean(one) - mean(other)) || 0), hues = HUES.filter(each => each !== "faint");
+  const places = new Map(ranked.map((name, place) => [name, place])), rest = ranked.length - BEST_MAX;
+  return group => {
+    const place = places.get(words.get(group));
+    if (place >= BEST_MAX) return { color: "var(--faint)", dash: "", words: counted(rest, "other"), is_faint: true };
+    return { color: `var(--${hues[place % hues.length]})`, dash: DASHES[Math.floor(place / hues.length)] };
+  };
+}
+
+function look(group) { return state.looks.get(group); }
 
 function panels() {  // [{title, groups}]
   const groups = study.shown_groups();
@@ -62,6 +95,7 @@ function draw_curves() {
   if (!is_known || !study.scales.length) return;
   const kind = study.scales[state.scale].kind, range = state.zoom ?? study.range(state.scale), width = canvas.parentElement.clientWidth;
   const shown = panels().map(({ title, groups }) => ({ title, series: groups.map(group => series_of(group, range)) }));
+  for (const { series } of shown) series.sort((one, other) => other.is_faint - one.is_faint);  // the best on top
   const all = shown.flatMap(each => each.series);
   const values = all.flatMap(each => each.curve.flatMap(point => [point.mean, point.low, point.high]));
   const ys = y_range([...values, ...all.flatMap(each => each.lines.flatMap(line => line.points.map(point => point[1])))], metric);
@@ -82,26 +116,26 @@ function draw_curves() {
 function shapes(each, { x, y }) {
   const number = each.group.number, found = [], band = band_of(each.curve, x, y);
   const style = { stroke: each.color, "stroke-dasharray": each.dash, fill: "none", "data-group": number };
-  if (band) found.push(svg("path", { d: band, fill: each.color, opacity: 0.13, "data-group": number, class: "band" }));
+  if (band && !each.is_faint) found.push(svg("path", { d: band, fill: each.color, opacity: 0.13, "data-group": number, class: "band" }));
   for (const { run, points } of each.lines) {
     const line = svg("path", { ...style, d: path_of(points, x, y), "stroke-width": 1, opacity: 0.55, class: "one", "data-run": run });
     found.push(line);
   }
   const mean = each.curve.map(point => [point.x, point.mean]);
-  found.push(svg("path", { ...style, d: path_of(mean, x, y), "stroke-width": 2.2, class: "mean" }));
+  found.push(svg("path", { ...style, d: path_of(mean, x, y), "stroke-width": each.is_faint ? 1 : 2.2, opacity: each.is_faint ? 0.5 : 1, class: "mean" }));
   return found;
 }
 
 function entries(all) {
   const known = new Map();
-  for (const { group, color, dash } of all) {
-    const words = study.label(group, state.split < 0 ? [] : [state.split]), marks = group.marks ? " †" : "";
-    const entry = known.get(words) ?? { words, color, dash, numbers: [] };
+  for (const { group, color, dash, words, is_faint } of all) {
+    const marks = group.marks ? " †" : "", entry = known.get(words) ?? { words, color, dash, is_faint, numbers: [] };
     if (marks && !entry.words.endsWith(marks)) entry.words += marks;
     entry.numbers.push(group.number);
     known.set(words, entry);
   }
-  return [...known.values()].map(entry => ({ ...entry, on_hover: is_on => light(is_on ? entry.numbers : null) }));
+  const sorted = [...known.values()].sort((one, other) => one.is_faint - other.is_faint);
+  return sorted.map(entry => ({ ...entry, on_hover: is_on => light(is_on ? entry.numbers : null) }));
 }
 
 function light(numbers) {
@@ -129,9 +163,10 @@ function draw_ends() {
   const found = new Map(all.map(group => [group.number, study.final(state.metric, group)]));
   const dots = all.flatMap(group => study.shown_runs(group).map(run => study.runs[run].ends[state.metric] ?? NaN));
   const ys = y_range([...dots, ...[...found.values()].flatMap(each => each ? [each.mean ?? NaN, each.low ?? NaN, each.high ?? NaN] : [])], metric);
-  const [places, height] = layout(shown.length, width), node = svg("g"), ends = kept.map((value, place) => [place, values[value]]);
+  const ends = kept.map((value, place) => [place, values[value]]), tilted = tilt(ends.map(each => each[1]), shown.length, width);
+  const [places, height] = layout(shown.length, width, tilted), node = svg("g");
   shown.forEach(({ title, groups }, number) => {
-    const made = panel(places[number], [-0.5, kept.length - 0.5], ys, { title, y_scale: metric.scale, x_ticks: ends });
+    const made = panel(places[number], [-0.5, kept.length - 0.5], ys, { title, y_scale: metric.scale, x_ticks: ends, tilted });
     kept.forEach((value, place) => {
       const here = groups.filter(group => axis < 0 || group.values[axis] === value);
       here.forEach((group, each) => made.node.append(...marks_of(group, place + ((each + 0.5) / here.length - 0.5) * 0.8, made, found, metric)));
@@ -139,7 +174,9 @@ function draw_ends() {
     node.append(made.node);
   });
   if (axis >= 0) node.append(svg("text", { x: width - MARGIN.right, y: height - 2, "text-anchor": "end" }, study.axes[axis].label));
-  const below = legend(node, entries(all.map(group => ({ group, ...look(group) }))), width, height + 4);
+  const is_named = axis === (study.compared ?? study.varied[0]) && study.varied.every(each => each === axis || each === state.split);
+  const shown_looks = is_named ? [] : entries(all.map(group => ({ group, ...look(group) })));  // else the axis names the colors
+  const below = legend(node, shown_looks, width, height + 4);
   finish(canvas, node, width, height + below + 4);
   at("ends-title").textContent = `${metric.title} at the end`;
 }
@@ -188,12 +225,12 @@ function hover(event) {
   if (!found) return;
   const { box } = found.panel, value = value_at(found.panel, where[0]), metric = study.metrics[state.metric], kind = study.scales[state.scale].kind;
   at("curves").append(svg("line", { x1: where[0], x2: where[0], y1: box.top, y2: box.top + box.height, class: "cursor" }));
-  const rows = found.series.map(({ group, color }) => {
+  const rows = found.series.map(({ group, color, dash }) => {
     const runs = study.shown_runs(group).map(run => study.at(state.scale, state.metric, run, value));
-    return { group, color, made: study.interval(runs, state.metric) };
+    return { group, color, dash, made: study.interval(runs, state.metric) };
   }).filter(row => row.made).sort((one, other) => (other.made.mean - one.made.mean) * (metric.higher ? 1 : -1));
-  const lines = rows.slice(0, 10).map(({ group, color, made }) => element("div", [
-    element("i", [], { style: `background:${color}` }), `${study.label(group, [state.split])}${group.marks ? " †" : ""}: ${shown_interval(made, metric)}`,
+  const lines = rows.slice(0, 10).map(({ group, color, dash, made }) => element("div", [
+    svg("svg", { viewBox: "0 0 26 8" }, svg("line", { x2: 26, y1: 4, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash })), `${study.label(group, [state.split])}${group.marks ? " †" : ""}: ${shown_interval(made, metric)}`,
   ]));
   if (rows.length > 10) lines.push(element("div", `and ${rows.length - 10} more`));
   tip.replaceChildren(element("b", shown_x(value, kind)), ...lines);
@@ -217,27 +254,59 @@ function drag(event) {
     canvas.removeEventListener("pointermove", move);
     const [x] = place_of(other), ends = [value_at(found.panel, start[0]), value_at(found.panel, x)].sort((a, b) => a - b);
     if (Math.abs(x - start[0]) > 6) { state.zoom = ends; draw(); }
-    else if (run) open_run(Number(run.dataset.run));
+    else if (run) open_run(Number(run.dataset.run), other);
   };
   canvas.addEventListener("pointermove", move);
   canvas.addEventListener("pointerup", end, { once: true });
 }
 
-function open_run(run) {  // its page, or its facts if it has no page
+function open_run(run, event) {  // its page, or how to write it
   const page = study.page(run);
   if (page) window.open(page, "_blank", "noopener");
-  show_run(run);
+  show_run(run, event);
 }
 
-function show_run(run) {
+// Shows the facts of a run beside the pointer of an event, or beside its element if it came from the keyboard.
+function show_run(run, event) {
   const one = study.runs[run], group = study.groups[one.group], part = at("run"), page = study.page(run);
-  const ends = study.metrics.map((metric, number) => `${metric.title}: ${shown_value(one.ends[number] ?? NaN, metric)}`);
-  const facts = [element("h2", `${study.label(group)}, seed ${one.seed}`), element("p", ends.join("; "))];
+  const title = element("h2", `${study.label(group)}, seed ${one.seed}`, { id: "run-title" }), close = element("button", "×", { type: "button", "aria-label": "Close" });
+  const facts = study.metrics.map((metric, number) => element("p", `${metric.title}: ${shown_value(one.ends[number] ?? NaN, metric)}`));
   facts.push(...one.warnings.map(each => element("p", `† ${each}`, { class: "note" })));
   if (one.fork) facts.push(element("p", one.fork[0], { class: "note" }));
-  facts.push(element("p", page ? [element("a", "Page of this run", { href: page, target: "_blank", rel: "noopener" })]
-    : ["This run has no page yet; write it in the folder of the results: ", element("code", `coterie report ${one.name}`)]));
-  part.replaceChildren(...facts);
+  if (page) facts.push(element("p", element("a", "Page of this run", { href: page, target: "_blank", rel: "noopener" })));
+  else facts.push(...how_to_write(run));
+  part.replaceChildren(element("header", [title, close]), ...facts);
   part.hidden = false;
-  part.scrollIntoView({ block: "nearest" });
+  const opener = document.activeElement;
+  part.closed = () => { part.hidden = true; if (opener?.isConnected) opener.focus({ preventScroll: true }); };
+  close.addEventListener("click", part.closed);
+  place_box(part, event);
+  part.focus({ preventScroll: true });
+}
+
+function place_box(part, event) {
+  const from = event.currentTarget?.contains?.(event.target) || event.clientX ? event.target : null;
+  const around = from?.getBoundingClientRect?.(), is_pointer = Boolean(event.clientX || event.clientY);
+  const x = is_pointer ? event.clientX : around?.right ?? 0, y = is_pointer ? event.clientY : around?.bottom ?? 0;
+  const width = document.documentElement.clientWidth, below = y + 12;
+  const top = below + part.offsetHeight <= innerHeight ? below : Math.max(8, y - 12 - part.offsetHeight);
+  part.style.left = `${scrollX + Math.max(8, Math.min(x + 12, width - part.offsetWidth - 8))}px`;
+  part.style.top = `${scrollY + top}px`;
+}
+
+function how_to_write(run) {
+  const command = element("code", study.command(run)), copy = element("button", "Copy the command", { type: "button", id: "copy" });
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      copy.textContent = "Copied";
+    } catch {  // the browser does not allow it here
+      getSelection().selectAllChildren(command);
+      copy.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+    }
+  });
+  return [
+    element("p", "This run has no page yet. To write it:"), element("p", [command, copy], { class: "command" }),
+    element("p", ["Then run ", element("code", "coterie compare"), " again to link it here. ", element("code", "coterie sweep --reports"), " keeps the pages of all runs."], { class: "note" }),
+  ];
 }

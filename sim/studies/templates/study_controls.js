@@ -28,6 +28,7 @@ function load_choices() {
 
 function draw() {
   save_choices();
+  set_looks();
   draw_curves();
   draw_ends();
   at("unzoom").hidden = !state.zoom;
@@ -57,6 +58,7 @@ function set_up_filters() {
   const filters = study.varied.map(axis => filter_of(study.axes[axis].label, [...study.axes[axis].values.entries()], study.chosen[axis]));
   if (study.seeds.length > 1) filters.push(filter_of("seed", study.seeds.map(seed => [seed, String(seed)]), study.chosen_seeds));
   at("filters").replaceChildren(...filters);
+  for (const list of at("filters").querySelectorAll("select")) list.scrollTop = 0;  // browsers show the last selected value
 }
 
 function set_up_choices() {
@@ -82,8 +84,10 @@ function set_up_pointer() {
   curves.addEventListener("dblclick", () => { state.zoom = null; draw(); });
   const open = event => {
     const found = event.target.closest("[data-run]");
-    if (found && (event.type === "click" || event.key === "Enter")) show_run(Number(found.dataset.run));
+    if (found && (event.type === "click" || event.key === "Enter")) show_run(Number(found.dataset.run), event);
   };
+  document.addEventListener("keydown", event => { if (event.key === "Escape" && !at("run").hidden) at("run").closed(); });
+  document.addEventListener("pointerdown", event => { if (!at("run").contains(event.target)) at("run").hidden = true; });
   ends.addEventListener("click", open);
   ends.addEventListener("keydown", open);
 }
@@ -108,20 +112,17 @@ function show_rows() {  // hide the rows of groups that the filters exclude
 }
 
 function show_runs() {
-  const words = at("find").value.toLowerCase(), most = 200, metric = study.metrics[state.metric];
-  const found = study.shown_groups().flatMap(group => study.shown_runs(group)).filter(run => {
-    const one = study.runs[run];
-    return `${study.label(study.groups[one.group])} seed ${one.seed} ${one.name} ${one.warnings.join(" ")}`.toLowerCase().includes(words);
-  });
+  const query = at("find").value, most = 200, metric = study.metrics[state.metric];
+  const found = study.shown_groups().flatMap(group => study.shown_runs(group)).filter(run => matches(study.text(run), query));
   const rows = found.slice(0, most).map(run => {
     const one = study.runs[run], open = element("button", one.name, { type: "button", class: "link" });
-    open.addEventListener("click", () => show_run(run));
+    open.addEventListener("click", event => show_run(run, event));
     const cells = [study.label(study.groups[one.group]), String(one.seed), with_unit(one.ends[state.metric] ?? NaN, metric), one.warnings.length ? "†" : "", open];
     return element("tr", cells.map(cell => element("td", cell)));
   });
   const heads = ["runs", "seed", metric.title, "warnings", "folder"].map(head => element("th", head));
   at("runs-table").replaceChildren(element("thead", element("tr", heads)), element("tbody", rows));
-  at("found").textContent = found.length > most ? `${most} of ${found.length} runs` : `${found.length} runs`;
+  at("found").textContent = found.length > most ? `${most} of ${counted(found.length, "run")}` : counted(found.length, "run");
 }
 
 async function start() {
@@ -142,7 +143,7 @@ async function start() {
   document.documentElement.dataset.ready = "yes";
 }
 
-start().catch(error => {
+const ready = start().catch(error => {
   at("failed").textContent = `The pictures could not be drawn: ${error.message}`;
   at("failed").hidden = false;
   throw error;

@@ -86,11 +86,34 @@ class Study {
     return [0, Math.max(...ends, 0) || 1];
   }
 
+  text(run) {  // of a run, for a search
+    const { group, seed, name, warnings } = this.runs[run], { values } = this.groups[group];
+    const settings = this.axes.map((axis, place) => `${axis.label} = ${axis.values[values[place]]}`);
+    return [this.label(this.groups[group]), ...settings, `seed ${seed}`, name, ...warnings].join(" ");
+  }
+
+  command(run) {  // that writes the page of a run, from any folder if this page is a file
+    const { name, place } = this.runs[run];
+    if (location.protocol !== "file:") return `coterie report ${in_shell(name)}`;
+    const path = decodeURIComponent(new URL(place.split("/").map(encodeURIComponent).join("/"), location.href).pathname);
+    return `coterie report ${in_shell(path.replace(/^\/(?=[A-Za-z]:)/, ""))}`;
+  }
+
   page(run) {  // the address of a run's page; null without one
     const { place, pages } = this.runs[run];
     return pages.length ? [...place.split("/"), pages[0]].map(encodeURIComponent).join("/") : null;
   }
 }
+
+// Whether a text contains all words of a query, in any order and in any case; numbers only as a whole: 1 is not in 10.
+function matches(text, query) {
+  const lower = text.toLowerCase(), tokens = new Set(lower.split(/[\s,;=]+/));
+  return query.toLowerCase().split(/\s+/).every(word => /^-?[\d.]+$/.test(word) ? tokens.has(word) : lower.includes(word));
+}
+
+function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`; }
+
+function in_shell(path) { return /^[\w.\/:+~-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`; }
 
 function up_to(values, x) {  // the number of values that are at most x, in an ascending array
   let first = 0, end = values.length;
