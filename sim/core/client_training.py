@@ -103,7 +103,7 @@ class DeviceCompute(Compute):
 
     @property
     def gradients(self) -> int:
-        """Gradients so far, over all sessions of the client; training steps do not count."""
+        """Number of gradients so far, over all sessions of the client, without those of training steps."""
         return self._gradients
 
     @property

@@ -130,7 +130,7 @@ class Interrupts:
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """Handle signals this way inside the context."""
+        """Handle signals as the class describes, until the context ends."""
         self._before = answer(self._answer)
         try:
             yield

@@ -28,7 +28,7 @@ _NOT_REGISTERING = ("classmethod", "staticmethod", "override", "no_grad", "infer
 
 
 def unsound_methods(kind: type) -> Iterator[str]:
-    """Return errors in the methods of a client's or server's class, and for attributes that are not used."""
+    """Return the errors in the methods of a client's or server's class, and one for each unused attribute."""
     ours, hooks, verbs = _of_ours(kind), _hooks(kind), _verbs(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())

@@ -72,7 +72,10 @@ class ReadLog:
         """Write all reads so far to the operating system."""
 
     def arrive(self, flushes: int) -> None:
-        """Signal that a computation is about to start, after `flushes` flushes: a replay may have ended."""
+        """Signal that a computation is about to start.
+
+        flushes: number of computations so far. A replay that has reached its end becomes a computing run here.
+        """
 
     def close(self) -> None:
         """Close the log: no more reads follow."""

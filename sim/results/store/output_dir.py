@@ -113,7 +113,7 @@ def left_hidden(target: Path) -> list[Path]:
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"(?<=.)-\d+$", "", target.name)))
     for folder in filter(is_under_way, found):
-        raise UserError(f"{target}: its run is still running, in {folder}")
+        raise UserError(f"{target}: the run is still in progress and writes to {folder}")
     return found
 
 

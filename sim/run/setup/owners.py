@@ -14,7 +14,7 @@ Rows = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Owned:
-    """Rows of the data set that clients, and then servers, own, and each client's map of the labels."""
+    """Rows of the data set by owner, first the clients and then the servers; map of each client's labels."""
 
     train: Rows
     validation: Rows

@@ -196,5 +196,5 @@ def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
     if scenario.data.task == "classification" and bool((labels == labels[0]).all()):
         raise UserError(
             f'data.name = "{scenario.data.name}": all {len(labels):,} training labels are class '
-            f"{int(labels[0])}; must be of at least two classes"
+            f"{int(labels[0])}; the labels must have at least two classes"
         )

@@ -42,7 +42,7 @@ class ChangedTraining(Settings):
 
 
 class ChangedChurn(Settings):
-    """Departures and crashes that the change cancels. Entries of `churn` state later events."""
+    """Departures and crashes that the change cancels. To add later events, use entries of `[[churn]]`."""
 
     stay: PositiveDuration
     """Time after the change in which no client leaves or crashes. Returns from these departures are also

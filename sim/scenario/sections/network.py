@@ -84,8 +84,8 @@ class NetworkOverride(SelectedClients):
     Select the clients by exactly one of `clients`, `share` and `cluster`. If several entries state a
     bandwidth for a client, the last entry applies.
 
-    `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` holds the
-    connection. If several entries with one of these keys select an end of a connection, the last entry
+    `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` applies to
+    the connection. If several entries with one of these keys select an end of a connection, the last entry
     applies.
     """
 

@@ -178,7 +178,7 @@ class Device:
 
     @property
     def busy_s(self) -> float:
-        """Seconds of computing so far, cancelled jobs included."""
+        """Seconds of computing so far, including canceled jobs."""
         return self._busy_s + self._present_s(BUSY)
 
     @property

@@ -109,8 +109,8 @@ class RandomGraph(TopologyKind):
             if _is_connected(numbers):
                 return Adjacency(numbers, numbers)
         raise UserError(
-            f'clients.topology.kind = "{self.kind}": no connected graph of {n} clients in {_TRIES} draws: it '
-            f"needs {self.remedy}"
+            f'clients.topology.kind = "{self.kind}": none of {_TRIES} drawn graphs of {n} clients is '
+            f"connected; use {self.remedy}"
         )
 
 

@@ -74,7 +74,7 @@ function mailbox_words(run, client, time) {
   const last = end ? run.message(got[end - 1]) : null;
   const said = [count ? `${counted(count, "message")} arrived since ${clock(since)}` : `no message arrived since ${clock(since)}`];
   if (last) said.push(`the last one, ${last.type} from ${run.names[last.from]}, ${age(time - last.end)} ago`);
-  return `${said.join("; ")}. It is not recorded which ones are unread: coterie explain lists them.`;
+  return `${said.join("; ")}. coterie explore does not record which messages are unread. To list them, run coterie explain.`;
 }
 
 function weight_words(run, place, cell) {  // of one cell of the matrix of weights
