@@ -120,7 +120,7 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, ${others} from other clients` : `${own} comes from the client, ${others} from other clients`;
+  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} comes from the client, and ${others} from other clients`;
   return `Of the training since ${clock(made.since)} in its model of ${clock(made.time)}, ${of}.`;
 }
 
