@@ -121,7 +121,7 @@ class Transfer:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
 
     def fire(self) -> None:
-        """End the transfer, unless it was cancelled at this virtual time or its end was rescheduled."""
+        """End the transfer, unless it was canceled at this virtual time or its end was rescheduled."""
         if self.due == NEVER and self in self.links[0].transfers:
             self.shared.remove(self)
             self.done(self)
