@@ -52,7 +52,7 @@ _BRITISH = "|".join(
         r"whilst|amongst|learnt|spelt|burnt",
     )
 )
-"""British spellings. Identifiers such as `neighbour_weights` keep theirs: `_in_prose` leaves out names and keys."""
+"""British spellings. Names and keys, such as `neighbour_weights`, keep them (`_in_prose`)."""
 
 PATTERNS = (
     _pattern(

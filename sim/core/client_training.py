@@ -103,7 +103,7 @@ class DeviceCompute(Compute):
 
     @property
     def gradients(self) -> int:
-        """Number of gradients so far, over all sessions of the client, without those of training steps."""
+        """Number of gradients so far, over all sessions of the client, excluding training steps."""
         return self._gradients
 
     @property

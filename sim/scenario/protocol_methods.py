@@ -50,7 +50,7 @@ def defined(what: Any) -> str:
 
 
 def location_of(kind: type, name: str) -> str:
-    """Return the location of a method in the user's code, or else that of the class."""
+    """Return the location of a method in the user's code, or of the class if the method has none."""
     method = _function(getattr(kind, name))
     return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
 

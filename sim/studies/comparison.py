@@ -157,7 +157,8 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of a stated baseline; else that of the methods, the first of words, or the first."""
+        """The axis of a stated baseline; otherwise the axis of the methods, the first axis of words, or the
+        first axis."""
         if self._baseline is not None and self._states_baseline:
             return self._baseline[0]
         of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]

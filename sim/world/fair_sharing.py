@@ -165,7 +165,8 @@ class SharedLinks:
         self.remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
-        """Change the capacity of a link, also for running transfers. 0: they wait; `math.inf`: unlimited."""
+        """Change the capacity of a link and of its running transfers. 0: transfers wait; `math.inf`:
+        unlimited."""
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.find_ceiling()

@@ -175,7 +175,9 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     both = plan(study(tmp_path), only=["method=alone", "method=gossip"])
     assert both.cells == plan(study(tmp_path)).cells
     for wrong in ("method=gossi", "loss=0.2", "method"):
-        said = f"--only {wrong}: must be an axis and one of its values: method=alone|gossip; network.loss=0|0.2"
+        said = (
+            f"--only {wrong}: must be an axis and one of its values: method=alone|gossip; network.loss=0|0.2"
+        )
         with pytest.raises(UserError, match=re.escape(said)):
             plan(study(tmp_path), only=[wrong])
     # As it may be written after --set.

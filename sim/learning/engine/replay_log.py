@@ -74,7 +74,8 @@ class ReadLog:
     def arrive(self, flushes: int) -> None:
         """Signal that a computation is about to start.
 
-        flushes: number of computations so far. A replay that has reached its end becomes a computing run here.
+        flushes: number of computations so far. Here, a replay that has reached its end becomes a computing
+        run.
         """
 
     def close(self) -> None:

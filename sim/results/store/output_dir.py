@@ -164,7 +164,7 @@ def next_free(target: Path) -> Path:
 
 
 def clean_up(base: Path) -> None:
-    """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
+    """Remove the hidden folders in `base` that dead processes left; rename the folders with complete results.
 
     Folders with a checkpoint or with logs of a live run are kept for `coterie resume`. Folders without
     coterie's mark are kept, too.

@@ -24,9 +24,9 @@ class ChangedNetwork(Settings):
     loss: Loss | None = None
     """Share of lost transmissions."""
     uplink: ClientBandwidth | None = None
-    """Bandwidth from each client into the network, also for messages in transfer."""
+    """Bandwidth from each client into the network. It also applies to messages in transfer."""
     downlink: ClientBandwidth | None = None
-    """Bandwidth from the network to each client, also for messages in transfer."""
+    """Bandwidth from the network to each client. It also applies to messages in transfer."""
 
     @model_validator(mode="after")
     def _something(self) -> "ChangedNetwork":

@@ -277,7 +277,7 @@ class EdgeList(Undirected):
 
     kind: Literal["edge-list"]
     file: BesideFile
-    """Path, relative to the current folder, or else to the folder of the scenario."""
+    """Path, relative to the current folder or, if it does not exist there, to the folder of the scenario."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if not os.path.isfile(self.file):  # Path.is_file raises for a path that is too long

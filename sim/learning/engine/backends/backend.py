@@ -19,8 +19,8 @@ class Backend(ABC):
     graph of the computation. With weights, the mean loss of a batch is the mean of weight times loss, for
     objectives with a method `each`. `limits`: clause that states the supported models.
 
-    Losses and outputs are those of evaluation: batch norms use their running statistics. For outputs, x may
-    be [1, B, ...]: samples that all clients share.
+    Losses and outputs are computed as in an evaluation: batch norms use their running statistics. For
+    outputs, x may be [1, B, ...]: samples that all clients share.
     """
 
     limits: ClassVar[str] = "supports all models"
