@@ -33,8 +33,8 @@ method bases decisions on computed values. *Start* states whether all initial mo
 *Largest difference* and *median client* compare the parameters at the end: for each client, the largest
 difference, divided by the client's largest value. The measure is averaged over the clients. *By the last
 bit* is the largest difference on the CPU between this run and one in which some last bits of the initial
-models are changed: the effect of rounding in this scenario. It is large with Adam, which divides a gradient by its own size, however
-small that is."""
+models are changed: the effect of rounding in this scenario. It is large with Adam, which
+divides a gradient by its own size, however small that is."""
 
 _PER_CLASS = 600
 _AT_ONCE = 6  # processes on one device
