@@ -77,8 +77,8 @@ digits. A message takes up to 10% of the period, and a step 1 to 2%. The timed p
 of `coterie run` starts after building the simulation and ends before writing the results: actors, network,
 devices, trace and training. It excludes garbage collections and evaluations on the test digits: their cost
 depends on their frequency. Here they take place at the start, every {EVALUATE_EVERY} periods and at the
-end, where all pending work is also computed. The training digits are dealt repeatedly until all clients have their
-samples.
+end, where all pending work is also computed. The training digits are dealt repeatedly until all clients have
+their samples.
 
 *gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, pushes to a random
 neighbor in a 20-regular graph, a merge and one step, 16 digits, delays up to 10% of a period, and no

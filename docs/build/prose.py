@@ -41,10 +41,11 @@ def _in_prose(words: str) -> str:
 _BRITISH = "|".join(
     (
         r"(?:neighbour|colour|behaviour|favour|honour|labour|flavour|rigour)[a-z]*",
-        r"(?:de|non|re|un)?(?:anonym|author|central|character|custom|discret|emphas|factor|final|formal|general"
-        r"|initial|local|maxim|memor|minim|normal|optim|organ|parallel|penal|personal|prior|quant|random|real"
-        r"|recogn|regular|serial|special|stabil|standard|summar|symbol|synchron|token|util|vector|visual)"
+        r"(?:de|non|re|un)?(?:anonym|author|central|character|custom|emphas|factor|final|formal|general"
+        r"|initial|local|maxim|minim|normal|optim|organ|parallel|penal|personal|prior|quant|random|real"
+        r"|recogn|regular|serial|special|stabil|standard|symbol|synchron|token|util|vector|visual)"
         r"is(?:e|ed|er|ers|es|ing|ation|ations)",
+        r"(?:discretis|memoris|summaris)(?:e|ed|es|ing|ation)",
         r"analys(?:e|ed|er|ing)",
         r"(?:cancel|channel|label|level|model|signal|total|travel)l(?:ed|ing|er|ers)",
         r"grey[a-z]*|centre[ds]?|centring|(?:kilo|milli)?metres?|fibres?|litres?|theatres?",
