@@ -108,7 +108,7 @@ class Actor:
         )
 
     async def on_failure(self, error: Exception) -> None:
-        """Run after this actor has failed, before it ends; all its other tasks are already cancelled."""
+        """Run after this actor has failed, before it ends; all its other tasks are already canceled."""
 
     async def run(self) -> None:
         """Run the actor's main behavior; after it returns, the actor continues to handle messages."""

@@ -61,10 +61,10 @@ def size(obj: object, alterable: list[object] | None = None) -> int:
 class Codec:
     """Encoder and decoder of messages of the given types.
 
-    Both sides need the same types; those of this package are always included. Tuples and lists are decoded
-    as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all other objects are
-    decoded as equal ones. handle: makes a handle from its array, and may raise DecodeError; None keeps the
-    array.
+    Both sides need the same types; the types of this package are always included. Tuples and lists are
+    decoded as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all other objects
+    are decoded as equal ones. handle: makes a handle from its array, and may raise DecodeError; None keeps
+    the array.
     """
 
     def __init__(self, *message_types: type, handle: Callable[[np.ndarray], object] | None = None) -> None:

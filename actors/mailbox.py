@@ -191,7 +191,7 @@ class Mailbox:
         """Return the first envelope with a `kind` (one of `collected`) and `where` true from each peer.
 
         Returns, in the order of `peers`, the envelopes so far when no peer is missing or after `timeout`
-        seconds. Other messages stay. If the caller is cancelled, the messages taken so far are lost.
+        seconds. Other messages stay. If the caller is canceled, the messages taken so far are lost.
         """
         order = tuple(dict.fromkeys(peers))
         collection = _Collection(kind, order, where, watch)

@@ -125,7 +125,7 @@ class Supervisor:
     async def stop(self, name: str) -> bool:
         """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
 
-        If this call is cancelled, `on_stop` is cut short. Returns False if no such actor is running.
+        If this call is canceled, `on_stop` is cut short. Returns False if no such actor is running.
         """
         actor = self.running.get(name)
         if actor is None:
@@ -243,7 +243,7 @@ class Supervisor:
 
 
 async def _unwound(tasks: list[asyncio.Task[Any]]) -> None:
-    """Wait until the cancelled tasks are done, except the caller's task, if it is one of them."""
+    """Wait until the canceled tasks are done, except the caller's task, if it is one of them."""
     me = asyncio.current_task()
     if others := [task for task in tasks if task is not me]:
         await asyncio.wait(others)

@@ -64,7 +64,7 @@ class Tasks:
         elif task.cancelling():
             return  # a cancellation on purpose
         else:
-            error = ActorError("awaited a task or future that had been cancelled")
+            error = ActorError("awaited a task or future that had been canceled")
         # Other BaseExceptions, such as KeyboardInterrupt, have already left the event loop.
         if isinstance(error, Exception) and self.failed is not None:
             self.failed(self._label(task), error)

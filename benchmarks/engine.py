@@ -38,8 +38,8 @@ steps of single clients. *Plain loop* is code without a simulator: for each clie
 `torch.optim.SGD`, and its samples, one client after the other. *Engine* is coterie's engine with its
 default (`way = "auto"`), and *way* is the way that it chooses: batched matrix products for linear and
 similar layers (`dense`), one call of `vmap` for any model, or one client after the other (`loop`). *vmap*
-always uses `vmap`. The times include drawing the batches, and for the engine also maintaining its pending
-graph.
+always uses `vmap`. The times include drawing the batches. For the engine, they also include maintaining its
+pending graph.
 
 The table omits convolutional models for which a round takes minutes or memory is insufficient: 1,000 ResNet-9
 and their intermediate results need 52 GB, on each side of a ratio."""

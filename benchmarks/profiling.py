@@ -35,7 +35,8 @@ PARTS = (
 TENSORS, OTHER = "tensor work: the engine's flushes", "other"
 
 TEXT = """\
-The whole runs from above, and the one with 10 local steps, are sampled every few milliseconds of CPU time.
+The whole runs from the previous sections, including the run with 10 local steps, are sampled every few
+milliseconds of CPU time.
 The table gives the share of this time in each part of the program, without the evaluations of models by the
 observer. A sample counts for the innermost function of coterie, including the functions of Python, numpy or
 torch that it calls. It represents the CPU time since the previous sample, because a long

@@ -102,8 +102,9 @@ HEAD = (
     "checkpoint, bytes",
 )
 TEXT = """\
-The table gives the cost of logging the reads of a run, and of replaying the run: quickstart for 30 s of
-virtual time, gossip for 60 s, the two others in the short forms of their tests. Times are CPU seconds, the
+The table gives the cost of logging the reads of a run and the cost of replaying the run. quickstart runs
+for 30 s of virtual time, and gossip for 60 s; the two other scenarios run in the short forms of their tests.
+Times are CPU seconds, the
 minimum of alternating measurements. *Log* is the relative increase of the run's time by its log. The
 checkpoint is the final one. A replay takes a smaller share of a run if a larger share of the run is tensor
 work:

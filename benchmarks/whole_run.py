@@ -73,12 +73,12 @@ workers = 1
 TEXT = f"""\
 Asynchronous push gossip (`protocol.name = "gossip"`) in a random 20-regular graph: once per period, every
 client sends its model to one neighbor, which merges it with its own and takes one step of SGD on its 16
-digits. A message takes up to 10% of the period, and a step 1 to 2%. The timed part is that of
-`coterie run` between building the simulation and writing the results: actors, network, devices, trace and
-training. It excludes garbage collections and evaluations on the test digits: their cost depends on their
-frequency. Here they take place at the start, every {EVALUATE_EVERY} periods and at the end, where all
-pending work is also computed. The training digits are dealt repeatedly until all clients have their
-samples.
+digits. A message takes up to 10% of the period, and a step 1 to 2%. The timed part
+of `coterie run` starts after building the simulation and ends before writing the results: actors, network,
+devices, trace and training. It excludes garbage collections and evaluations on the test digits: their cost
+depends on their frequency. Here they take place at the start, every {EVALUATE_EVERY} periods and at the
+end, where all pending work is also computed. The training digits are dealt repeatedly until all clients have
+their samples.
 
 *gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, pushes to a random
 neighbor in a 20-regular graph, a merge and one step, 16 digits, delays up to 10% of a period, and no

@@ -184,7 +184,7 @@ class Run:
         client: its number or name. at: virtual time, in seconds or as a string such as "20 s"; None for the
         end of the run. model: its name, for methods with several models for each client; by default the first
         one. The models are computed again from the last checkpoint at or before that time; models of the same
-        time are kept. Raises UserError if they differ from the run's, and for a client without a model.
+        time are kept. Raises UserError if they differ from the run's, or if the client has no model.
         """
         return self._trained(client, at, model).state()
 

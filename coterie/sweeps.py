@@ -54,8 +54,8 @@ class Sweep:
         """Table with a row for each run: its value on each axis, `seed`, `state`, and `directory` of results.
 
         A class or function of yours appears by its name, as in `compare`, if that is unique. The state is
-        done, failed or waiting. A run that failed by its method, or diverged, also has results: those of each
-        run are in `sweep.directory.parent / name`, the name being its `directory`.
+        done, failed or waiting. A run whose method failed, or that diverged, also has results. The results of
+        each run are in `sweep.directory.parent / name`, where `name` is its `directory`.
         """
         names = self._index.names
         rows: list[dict[str, Any]] = [

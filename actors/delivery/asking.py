@@ -70,8 +70,8 @@ class OpenQuestions:
     ) -> Envelope | None:
         """Ask and return the answer; None after `timeout_s`, or if the last of `attempts` is overdue.
 
-        number: higher than those of all earlier questions. attempts: with 1, the answer may come until the
-        timeout; with None, the question is sent as often as the timeout allows.
+        number: higher than the numbers of all earlier questions. attempts: with 1, the answer may come until
+        the timeout; with None, the question is sent as often as the timeout allows.
         """
         question = OpenQuestion(number, peer, message, attempts)
         loop = asyncio.get_running_loop()

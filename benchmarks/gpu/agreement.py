@@ -30,11 +30,11 @@ Shortened scenarios run on the CPU and on the device, with the same seed; the im
 *Events*
 compares the messages and sessions of the trace, in order. They may differ after rounding differences if a
 method bases decisions on computed values. *Start* states whether all initial models are equal bit by bit.
-The differences are those of the parameters at the end, for each client the largest difference divided by its
-largest value, and those of the measure, averaged over the clients. *By the last bit* is the largest
-difference on the CPU between this run and one in which some last bits of the initial models are changed: the
-effect of rounding in this scenario. It is large with Adam, which divides a gradient by its own size, however
-small that is."""
+*Largest difference* and *median client* compare the parameters at the end: for each client, the largest
+difference, divided by the client's largest value. The measure is averaged over the clients. *By the last
+bit* is the largest difference on the CPU between this run and one in which some last bits of the initial
+models are changed: the effect of rounding in this scenario. It is large with Adam, which
+divides a gradient by its own size, however small that is."""
 
 _PER_CLASS = 600
 _AT_ONCE = 6  # processes on one device

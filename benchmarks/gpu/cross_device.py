@@ -15,8 +15,9 @@ TITLE = "CoBo, cross-device"
 TEXT = f"""\
 The unchanged scenario `cobo_cross_device` ({CLIENTS} clients, ResNet-9, batches of 128, {ITERATIONS:,}
 iterations) runs for some seconds of wall-clock time, with placeholder images. Pairs of clients are
-compared as rarely as in most of its iterations. The duration of the whole run is that of all its training
-steps and gradients of pairs at this rate, without evaluations. The paper reports 28 hours on four V100."""
+compared as rarely as in most of its iterations. The duration of the whole run is the time that all its
+training steps and gradients of pairs take at this rate, without evaluations. The
+paper reports 28 hours on four V100."""
 
 SECONDS = 18.0
 EVERY = 3

@@ -33,6 +33,28 @@ def _pattern(expression: str, advice: str) -> Pattern:
     return Pattern(re.compile(expression, re.IGNORECASE), advice)
 
 
+def _in_prose(words: str) -> str:
+    """An expression for words that are not part of a name, a key or a parameter of a docstring."""
+    return rf"(?<![.\w/])(?:{words})\b(?!\s?[:=(/.]\w|:\s|\s=|_)"
+
+
+_BRITISH = "|".join(
+    (
+        r"(?:neighbour|colour|behaviour|favour|honour|labour|flavour|rigour)[a-z]*",
+        r"(?:de|non|re|un)?(?:anonym|author|central|character|custom|emphas|factor|final|formal|general"
+        r"|initial|local|maxim|minim|normal|optim|organ|parallel|penal|personal|prior|quant|random|real"
+        r"|recogn|regular|serial|special|stabil|standard|symbol|synchron|token|util|vector|visual)"
+        r"is(?:e|ed|er|ers|es|ing|ation|ations)",
+        r"(?:discretis|memoris|summaris)(?:e|ed|es|ing|ation)",
+        r"analys(?:e|ed|er|ing)",
+        r"(?:cancel|channel|label|level|model|signal|total|travel)l(?:ed|ing|er|ers)",
+        r"grey[a-z]*|centre[ds]?|centring|(?:kilo|milli)?metres?|fibres?|litres?|theatres?",
+        r"licences?|defences?|offences?|judgements?|catalogues?|artefacts?|programmes?|ageing",
+        r"whilst|amongst|learnt|spelt|burnt",
+    )
+)
+"""British spellings. Names and keys, such as `neighbour_weights`, keep them (`_in_prose`)."""
+
 PATTERNS = (
     _pattern(
         r"\bone'?s own\b|\bof (?:its|their|your|an?) own(?=\s*(?:[.,;:)|]|$|that\b|and\b|which\b))",
@@ -83,6 +105,12 @@ PATTERNS = (
     _pattern(r"\bfor ever\b|\ball the same\b|\blet go of\b", "'forever', 'anyway', 'released'"),
     _pattern(r"\bthat one (sees|gets)\b|\bof few at a time\b|\bis there to be\b", "the noun"),
     _pattern(r"\bmistakes?\b", "'error' or 'invalid value'"),
+    _pattern(
+        r"\b(?:instead of|rather than) (?:with|from|to|in|by|for|of)\b|\bdoes (?:so )?with (?:that|those)\b"
+        r"|, and (?:of|to|from|with|for|in|by|on|at) (?:that|those)\b",
+        "the verb or the noun again",
+    ),
+    _pattern(_in_prose(_BRITISH), "the US spelling"),
 )
 """Constructions to avoid anywhere."""
 

@@ -1,7 +1,7 @@
 """Ditto: a common model by federated averaging, and a personal model of each client, pulled towards it.
 
 Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. The
-personal model v minimises the client's own loss plus strength / 2 |v - w|^2, where w is the common model.
+personal model v minimizes the client's own loss plus strength / 2 |v - w|^2, where w is the common model.
 Evaluations use v.
 """
 

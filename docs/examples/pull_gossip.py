@@ -24,7 +24,7 @@ class PullGossip(Client):
 
     async def step(self):  # one iteration; repeated until the run ends
         update = await self.train(self.settings.local_steps)
-        self.params = self.params + update  # read after the await: keeps merges made during the training
+        self.params = self.params + update  # read self.params after the await to keep concurrent merges
         try:
             answer = await self.ask(self.pick_peer(), Pull(), timeout=self.settings.patience)
         except PeerUnavailable:

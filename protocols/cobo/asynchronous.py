@@ -177,10 +177,11 @@ class CoBoAsynchronous(Client):
         return is_far_behind(self.iterations_of(peer), self.iterations)
 
     def pairs_to_update(self) -> list[str]:
-        """Return the peers to start updates with, as time allows: first those with the most owed updates.
+        """Return the peers to start updates with, as time allows: first the peers with the most owed updates.
 
-        If this client is behind, first those with the fewest meetings, since their weights are least known.
-        (Peers of weight 0 could come last; but reading weights would make a run depend on their rounding.)
+        If this client is behind, the peers with the fewest meetings come first, since their weights are least
+        known. (Peers of weight 0 could come last; but reading weights would make a run depend on their
+        rounding.)
         """
         if self.peer_time.is_behind:
             due = [peer for peer in self.peers if self.known[peer].owed or not self.pairs.simplex]

@@ -59,7 +59,7 @@ class PairWeights(Component):
         return self._pairs[peer].updates
 
     def known(self) -> dict[str, float | Scalar]:
-        """Return all weights by peer; on the simplex only those of present peers."""
+        """Return all weights by peer; on the simplex only the weights of present peers."""
         names = self.client.peers if self.simplex else self._pairs
         return {peer: self._pairs[peer].weight for peer in names if peer in self._pairs}
 
@@ -124,7 +124,7 @@ class PairWeights(Component):
 def levelled(*row: Tensor) -> tuple[Tensor, ...]:
     """Subtract the threshold that makes the positive parts the projection on the simplex; for `apply`.
 
-    Clipped to [0, 1], the values equal those of `mathematics.project_on_simplex`.
+    Clipped to [0, 1], the values equal the result of `mathematics.project_on_simplex`.
     """
     import torch  # already imported by any code that computes
 

@@ -52,7 +52,7 @@ class FedFomoSettings(RoundSettings):
     models: Count = 5
     """Others' models that a client receives in a round (M)."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Share of these models that are drawn at random, instead of by the largest affinity."""
+    """Share of these models that are drawn at random; the others have the largest affinity."""
     losses_on: Literal["validation", "train"] = "validation"
     """Samples on which models are compared: the held-out samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""

@@ -8,7 +8,7 @@ learning" (2020), algorithm 1 with option II. The server has x and c, client i i
     x <- x + eta_g/|S| sum_i (y_i - x);    c <- c + 1/N sum_i (c_i+ - c_i);    c_i <- c_i+
 
 The correction is the gradient of 1/2 ||y - c_i||^2 - 1/2 ||y - c||^2. N counts the clients that are
-believed to be up. A task and its answer are twice as large as those of `fedavg`.
+believed to be up. A task and its answer are twice as large as in `fedavg`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -82,7 +82,10 @@ class FlexLoRAServer(RoundServer):
         return FactorsTask(factors, sizes, number)
 
     def factors_for(self, client: str) -> tuple[Vector | None, Sizes]:
-        """Return the best factors of the average of the client's size, or else of the widest known size."""
+        """Return the factors that best approximate the average, and their ranks.
+
+        The ranks are those of the client if the server knows them, or else the largest known ranks.
+        """
         if self.average is None:
             return None, ()
         sizes = self.sizes.get(client) or widest(list(self.sizes.values()))

@@ -55,7 +55,7 @@ class PersonalTask(RoundTask):
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """Trained backbone and head [K * (d_z + 1)] of a client, with K."""
+    """Trained backbone and head [K * (d_z + 1)] of a client; classes: K, the number of classes."""
 
     backbone: Vector
     head: Vector

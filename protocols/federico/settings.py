@@ -18,13 +18,13 @@ class FedericoSettings(PatienceSettings):
     neighbours: Count = 3
     """Number of peers (M) whose models a client evaluates and trains in an iteration."""
     own_model: Literal["always", "candidate"] = "always"
-    """Role of the client's own model: evaluated and trained in every iteration, in addition to those of M
-    peers, or one of M candidates like any other."""
+    """Role of the client's own model: evaluated and trained in every iteration, in addition to the models of
+    M peers, or only one of M candidates."""
     alone_first: CountOrZero = 1
     """Iterations in which a client trains only its own model, with full weight. Untrained models fit the
     data of any client by chance, and adapt to any client that trains them; algorithm 1 has 0."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Share of the M models that are drawn at random, instead of by the largest weights."""
+    """Share of the M models that are drawn at random; the others have the largest weights."""
     tracking: Literal["average", "sum"] = "average"
     """Basis of the weights: an exponential moving average of each model's losses (algorithm 1), or their sum
     (the accumulative loss of eqs. 22-24)."""

@@ -163,8 +163,8 @@ class Client(Node):
 
         A model is a handle such as `params`, or an ensemble: a list of pairs (weight, model), whose predicted
         probabilities are averaged by their weights. With several names, the accuracy of "shared", for
-        example, is recorded as `accuracy_of_shared`; that of the first also as `accuracy`. Evaluations take
-        no virtual time.
+        example, is recorded as `accuracy_of_shared`; the accuracy of the first model is also recorded as
+        `accuracy`. Evaluations take no virtual time.
         """
         return {"model": self.params}
 

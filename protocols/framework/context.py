@@ -16,8 +16,9 @@ from protocols.framework.vectors import Vector
 class Links:
     """Links of a client in a directed or weighted topology.
 
-    receivers, senders: in a topology with one-way links, the clients it may send to, and those that may send
-    to it; else None. weights: its weight for the model of each sender; None if the topology sets no weights.
+    receivers, senders: in a topology with one-way links, the clients that it may send to, and the clients
+    that may send to it; otherwise None. weights: its weight for the model of each sender; None if the
+    topology sets no weights.
     """
 
     receivers: frozenset[str] | None = None
@@ -83,7 +84,7 @@ class ClientContext:
     code, with names that methods may not use. `alone`: True if there are no peers and no servers, now or
     later. `links`: the actor's links in the topology. `trainable`: returns a model with 0 for parameters that
     no optimizer changes. `compute`: the device and data of a server that has them; a client gets its own
-    separately. `model`: the model of its vectors; for a server, that of the first client. `number`: a
+    separately. `model`: the model of its vectors; for a server, the model of the first client. `number`: a
     client's number, from 0, in the scenario and in its name; None for a server. `model_group`: number of its
     group of models. `noise`: returns the noise
     generator of an actor by name, for a `GaussianMechanism`.

@@ -137,7 +137,7 @@ class Node(Actor):
     def mixing_weights(self) -> Mapping[str, float] | None:
         """Weight that a weighted topology sets for the model of each sender of this client, by name.
 
-        The remaining weight, up to 1, is that of the client's own model. None if the topology sets no
+        The client's own model has the remaining weight, up to 1. None if the topology sets no
         weights.
         """
         return self.context.links.weights
@@ -361,9 +361,10 @@ class Node(Actor):
         on: "batch", a new batch; "train", all training samples; "validation", the held-out samples; a
         `batch()`. reduction: "mean" and "sum" over the samples are scalars; "none" returns the loss of each
         sample, a vector in the client's order of samples, which `weights` also uses. weights: as for
-        `gradient`; the mean of weight times loss divides by the number of samples, not by the sum of the
-        weights. Raises ValueError as `gradient` does, and for "none" with an objective that has no loss for
-        each sample. A pass takes a third of the time of training on the same number of samples.
+        `gradient`. With weights, "mean" divides the weighted sum of the losses by the number of samples, not
+        by the sum of the weights. Raises ValueError as `gradient` does, and for "none" with an objective that
+        has no loss for each sample. A pass takes a third of the time of training on the same number of
+        samples.
 
         >>> float(wait(client.loss(client.params, on="train"))) >= 0.0
         True

@@ -31,7 +31,7 @@ Term = tuple[int, str]
 class LeaderElection(Component):
     """Part of one client in the election: it knows the leader, and leads when it is its turn.
 
-    first: the first leader. lead(): the leader's work; cancelled when it steps down. stepped_down(): called
+    first: the first leader. lead(): the leader's work; canceled when it steps down. stepped_down(): called
     then.
     """
 

@@ -70,9 +70,10 @@ class SwimNews(MembershipMessage):
 class SwimSettings:
     """Settings of SWIM.
 
-    period_s, timeout_s: of the protocol; proxies: number asked after the timeout; suspicion_periods: until a
-    suspected member is dead; news_per_message: at most; retransmissions: lambda, each piece of news is passed
-    on lambda log2(n + 1) times; reconnect_s: time between two pings of dead members.
+    period_s: time between two pings. timeout_s: wait for an answer. proxies: number of peers asked to ping
+    after the timeout. suspicion_periods: periods after which a suspected member counts as dead.
+    news_per_message: largest number of membership changes in a message. retransmissions: lambda; each change
+    is passed on lambda log2(n + 1) times. reconnect_s: time between two pings of dead members.
     """
 
     period_s: float = 1.0

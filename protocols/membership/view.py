@@ -96,7 +96,7 @@ class MembershipView(ABC):
 
 
 class NeighbourView(MembershipView):
-    """Membership among fixed neighbors: those of the topology."""
+    """Membership among fixed neighbors: the neighbors in the topology."""
 
     __slots__ = ("_missing", "_peers")
 

@@ -32,8 +32,9 @@ most evidence, and with new peers.
 In an iteration a client asks as many of its peers as take a twentieth of the time of its training
 (`consulted`), one after another; of the others it uses the last answers.
 
-A client far behind its peers compares its own training, the mixture and peers' models on its own samples,
-and continues from the best one (`safeguard`, `protocols.shared.safeguard`). This is ours, not the paper's.
+A client far behind its peers compares its own training, the mixture and peers' models on its own samples, and
+continues from the best one (`safeguard`, `protocols.shared.safeguard`). This is coterie's addition; the paper
+does not have it.
 
 In bad weather: lost questions are asked again (asynchronous: the next iteration has a newer one). A client
 that is slower than its peers keeps its device for itself (`protocols.shared.pace`), and a peer with nothing

@@ -47,7 +47,7 @@ class Descent(Component, ABC):
 
 
 class PeersUpdates(Descent):
-    """First-order cross gradients: peers' gradients for their own models replace those for this client's.
+    """First-order cross gradients: gradients for peers' own models replace gradients for this client's model.
 
     A client trains first, and sends its peers the trained model.
     """

@@ -130,7 +130,7 @@ class Posterior(Component):
         self.row.replace({peer: weights[peer] for peer in evidence if peer not in self.dropped})
 
     def likelihood(self, loss: float | Scalar) -> float:
-        """Return log P(D_j | theta_i) per sample, minus that of the null model."""
+        """Return log P(D_j | theta_i) per sample, minus the log likelihood of the null model."""
         value = float(loss)
         chance = self.settings.null_model == "chance"
         against = math.log(max(1, self.client.compute.classes)) if chance else 0.0

@@ -65,8 +65,7 @@ class SCooLSettings(PatienceSettings):
     """Length of an update's sketch, the encoder's input."""
 
     keep: Annotated[float, Field(gt=0, le=1)] | None = 0.1
-    """Share of the peers that a client keeps communicating with, those with the largest weights; by default a
-    tenth."""
+    """Share of the peers, by largest weight, that a client keeps communicating with; by default a tenth."""
     keep_after: CountOrZero = 10
     """Iterations in which a client asks all peers (or `consulted`) before it chooses them."""
     consulted: Count | None = None

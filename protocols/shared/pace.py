@@ -98,7 +98,7 @@ class TimeForPeers(RelativePace):
     """Gradients that a client computes for its peers: earned by its own training, spent one by one.
 
     A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
-    clients have no limit. The unit is the time of a gradient, which is that of a training step.
+    clients have no limit. The unit is the time of a gradient, which equals the time of a training step.
 
     pays: whether peers help this client. A client that is far behind earns nothing for peers otherwise.
     was_far_behind: `is_far_behind` when the pace was last determined.

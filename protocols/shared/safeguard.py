@@ -88,7 +88,7 @@ class Safeguard(Component):
         return self._batch
 
     async def best(self, own: Vector, mixed: Vector, *others: Vector) -> Vector:
-        """Return the model to continue from: that of the client's own training, the method's, or another.
+        """Return the model to continue from: the client's model trained alone, the method's, or another.
 
         own: the model after the client's own steps, as without peers. mixed: the method's. others: models of
         peers. Returns `mixed` for a client that is not far behind, and `own` in a pause. Of equally good

@@ -61,7 +61,7 @@ def export(
 ) -> None:
     """Write the clients' models at the end of a run, or at TIME, to one file for each client.
 
-    The names of the tensors are those of the torch module, so that its `load_state_dict` accepts them. The
+    The tensors have the names of the torch module, so its `load_state_dict` accepts them. The
     models are computed again from the last checkpoint at or before TIME, and compared with the run's
     checksums. With --format peft, the adapters of each client are written to a separate folder.
 

@@ -132,7 +132,7 @@ def _print_result(result: TuningResult) -> None:
     typer.echo(
         f"The table shows the {measures}; trials are selected by the {selected}. Every trial: {TRIALS}"
     )
-    typer.echo(f"tuned methods: coterie sweep {result.directory / TUNED} --seeds 5")
+    typer.echo(f"To run the tuned methods, use: coterie sweep {result.directory / TUNED} --seeds 5")
     if failed:
         echo(
             f"all trials failed: {', '.join(failed)}; {result.directory / TRIALS} lists the reasons", err=True

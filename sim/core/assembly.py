@@ -59,7 +59,7 @@ class ClientParts:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerParts:
-    """A server. kind: its class. start: initial model. training: by default that of the first client.
+    """A server. kind: its class. start: initial model. training: by default the training of the first client.
 
     cost: cost model of its device; None for a server without one. A server with a device has its own part of
     the engine's data, after the parts of the clients.

@@ -34,7 +34,7 @@ class DeviceCompute(Compute):
     """Computing of client number `client`, on its data and device.
 
     A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
-    counts when its virtual time is over; a cancelled job has no effect. If an input changes meanwhile, such
+    counts when its virtual time is over; a canceled job has no effect. If an input changes meanwhile, such
     as the optimizer's state after an earlier job in the device's queue, it is submitted again at its end.
     Vectors are those of the call. Raises ValueError for a client without training samples.
     """
@@ -103,7 +103,7 @@ class DeviceCompute(Compute):
 
     @property
     def gradients(self) -> int:
-        """Gradients so far, over all sessions of the client; training steps do not count."""
+        """Number of gradients so far, over all sessions of the client, excluding training steps."""
         return self._gradients
 
     @property

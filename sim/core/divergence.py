@@ -1,4 +1,4 @@
-"""Models with infinite or undefined values: the first such model, and those at the last evaluation."""
+"""Models with infinite or undefined values: the first such model, and the models at the last evaluation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -15,9 +15,9 @@ class LearningSettings:
     """Training settings of a client.
 
     views: copies of each sample in a batch, as the objective requires. Training and gradients augment each
-    view. Losses use samples without augmentation, so that they compare models on equal samples.
-    precision: that of the client's computations; "" for that of the engine. keeps_rate: True if a change of
-    the learning rate during the run does not affect the client.
+    view. Losses use samples without augmentation, so that they compare models on equal samples. precision:
+    precision of the client's computations; "" for the precision of the engine. keeps_rate: True if a change
+    of the learning rate during the run does not affect the client.
     """
 
     architecture: Architecture

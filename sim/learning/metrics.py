@@ -160,7 +160,7 @@ _DEFAULTS = {
 def selected_metrics(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
 ) -> tuple[Metric, ...]:
-    """Return the named metrics; by default those of the task, and a method's objective, if it differs.
+    """Return the named metrics; by default the metrics of the task, and a method's objective if it differs.
 
     Models are compared by the first metric: without classes, by a method's objective.
     """

@@ -38,7 +38,7 @@ def codec_for_actors(kinds: Iterable[type], engine: Engine) -> Codec:
 
 
 def message_types(kinds: Iterable[type]) -> list[type]:
-    """Return the classes of messages that actors of these classes may use: those in their modules.
+    """Return the classes of messages that actors of these classes may use: the classes in their modules.
 
     If two classes have the same name, the one nearer to the given classes is used.
     """

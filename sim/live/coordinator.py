@@ -1,4 +1,4 @@
-"""Coordinator of a live run: starts processes, kills those of crashing clients, and collects records."""
+"""Coordinator of a live run: starts processes, kills processes of crashing clients, and collects records."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class LiveNetwork(SimulatedNetwork):
     process tracks the transfers of all processes, so that all share links fairly: it receives their starts,
     and computes their ends.
 
-    process_by_actor: the process of every actor of the run. codec: that of the actors' messages.
+    process_by_actor: the process of every actor of the run. codec: codec of the actors' messages.
     """
 
     mailbox_bytes = MAILBOX_BYTES

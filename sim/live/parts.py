@@ -149,7 +149,7 @@ class Merged:
 
 
 def merge(simulation: Simulation, outcome: Outcome) -> Merged:
-    """Fill a simulation that has not run with the results of its processes."""
+    """Copy the results of the processes into a simulation that has not run."""
     duration_s = simulation.rules.duration_s
     assert duration_s is not None
     simulation.loop.now_s = min(duration_s, outcome.ended_s)

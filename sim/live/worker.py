@@ -73,7 +73,7 @@ _TELL_EVERY_S = 1.0
 class ProcessOrder:
     """Order for a process. began_s: start of the run, for a process that starts later.
 
-    digest: that of the scenario. addresses: of all processes; empty for free ports of this machine. earlier:
+    digest: hash of the scenario. addresses: of all processes; empty for free ports of this machine. earlier:
     state of its clients from earlier processes, by name. lives: number of earlier processes with this name.
     tells_by_wire: True if the results folder is on another machine.
     """

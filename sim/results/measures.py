@@ -21,8 +21,8 @@ class Measure:
     """A quantity that measures clients' models, for data of these tasks.
 
     tells_moves: whether catch-up and recovery are defined for it, as shares of its values. is_of_one: whether
-    its values are from 0 to 1, as those of a share. undefined_if: property of a client's test samples that
-    leaves it undefined, for a warning.
+    its values are shares, from 0 to 1. undefined_if: property of a client's test samples that leaves it
+    undefined, for a warning.
     """
 
     name: str
@@ -114,7 +114,7 @@ def add_measure(measure: Measure) -> None:
 
 
 def own_measures(names: Iterable[str]) -> list[Measure]:
-    """Return those of the named measures that are not coterie's."""
+    """Return the named measures that are not coterie's."""
     return [measure_called(name) for name in names if name not in OF_COTERIE]
 
 

@@ -47,19 +47,22 @@ def answer(summary: Mapping[str, Any]) -> str:
         parts.append(f"{edges}, and {text.share(graph['edge_recall'])} of the true edges were learned")
     population = summary.get("population") or {}
     if population.get("newcomers"):
-        who = _of_all(population["caught_up"], population["newcomers"], "newcomer")
+        who = _of_all(population["caught_up"], population["newcomers"], "newcomer", "newcomers")
         parts.append(f"{who} caught up with the other clients")
     if population.get("departures"):
-        back = _of_all(population["recovered"], population["departures"], "departure")
-        parts.append(f"after {back} the other clients recovered fully")
+        counts = summary.get("clients") or {}
+        only_crashes = counts.get("crashed") and not (counts.get("left") or counts.get("failed"))
+        what = ("crash", "crashes") if only_crashes else ("departure", "departures")
+        back = _of_all(population["recovered"], population["departures"], *what)
+        parts.append(f"after {back}, the other clients recovered fully")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
-def _of_all(count: int, total: int, what: str) -> str:
+def _of_all(count: int, total: int, one: str, many: str) -> str:
     if count == total:
-        return f"the {what}" if total == 1 else f"all {total:,} {what}s"
-    return f"{count:,} of {total:,} {what}s"
+        return f"the {one}" if total == 1 else f"all {total:,} {many}"
+    return f"{count:,} of {total:,} {many}"
 
 
 def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:

@@ -114,9 +114,9 @@ class Interrupts:
     """Signal handling of a run: the first signal ends the simulation after the current virtual time.
 
     The run can be resumed from there, its metrics are consistent, and its results are still written. A second
-    signal raises `Interrupted`, and so does the first one before there are results. In the process of a
-    command, a second signal during the simulation ends the process, as a method may swallow any exception; in
-    other processes the earlier handlers get later signals.
+    signal raises `Interrupted`. The first signal also raises it if there are no results yet. In the process
+    of a command, a second signal during the simulation ends the process, as a method may swallow any
+    exception; in other processes the earlier handlers get later signals.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Interrupts:
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """Handle signals this way inside the context."""
+        """Handle signals as the class describes, until the context ends."""
         self._before = install_signal_handler(self._answer)
         try:
             yield

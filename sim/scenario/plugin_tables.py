@@ -18,7 +18,7 @@ POINTS = annotated(Sections, PluginPoint)
 def with_plugins(
     raw: dict[str, Any], validated: Callable[..., Any], *, code: bool
 ) -> tuple[tuple[Plugin, ...], dict[str, Any]]:
-    """Return the user's code that tables of a scenario name, and the contents with sections for these tables.
+    """Return the user code in the tables of a scenario, and the contents with sections for these tables.
 
     Changes `raw`: names become absolute, and a name that abbreviates a table becomes a table. validated:
     returns a section, given its class, the table, and its path. Raises UserError.

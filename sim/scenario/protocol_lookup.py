@@ -110,7 +110,7 @@ def load_protocol(name: str, *, code: bool = True) -> Plugin:
 def given_protocol(method: type[Client]) -> Plugin:
     """Return the plugin of a protocol that is passed as a class, with its source files.
 
-    For a class in a notebook, the source is that of its cell, if that is known. Raises UserError.
+    For a class in a notebook, the source is the text of its cell, if the cell is known. Raises UserError.
     """
     if not _is_protocol(method):
         raise UserError(f"{_KEY} = {method!r}: must be a class derived from Client")

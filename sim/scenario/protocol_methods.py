@@ -28,7 +28,7 @@ _NOT_REGISTERING = ("classmethod", "staticmethod", "override", "no_grad", "infer
 
 
 def unsound_methods(kind: type) -> Iterator[str]:
-    """Return errors in the methods of a client's or server's class, and for attributes that are not used."""
+    """Return the errors in the methods of a client's or server's class, and one for each unused attribute."""
     ours, hooks, verbs = _of_ours(kind), _hooks(kind), _verbs(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())
@@ -50,7 +50,7 @@ def defined(what: Any) -> str:
 
 
 def method_location(kind: type, name: str) -> str:
-    """Return the location of a method in the user's code, or else that of the class."""
+    """Return the location of a method in the user's code, or of the class if the method has none."""
     method = _function(getattr(kind, name))
     return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
 

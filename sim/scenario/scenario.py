@@ -76,7 +76,7 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """Name for display: that of the class, for a protocol from a file or a package."""
+        """Name for display: for a protocol from a file or a package, the name of the class."""
         return self.name.rpartition(":")[2]
 
     @property
@@ -121,7 +121,7 @@ class Scenario:
 
     @property
     def models(self) -> tuple[ModelSection, ...]:
-        """Models of the groups of clients: that of `[model]`, and then those of `[[model_group]]`."""
+        """Models of the groups of clients: the model of `[model]`, then the models of `[[model_group]]`."""
         return (self.model, *[group.model for group in self.model_group])
 
     @property

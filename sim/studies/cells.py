@@ -327,7 +327,7 @@ def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> t
         f"{axis}={'|'.join(str(names[axis].get(value, value)) for value in values)}"
         for axis, values in axes.items()
     )
-    raise UserError(f"{option} {text}: must be axis=value, one of {known}")
+    raise UserError(f"{option} {text}: must be an axis and one of its values: {known}")
 
 
 def _row(values: Mapping[str, Any]) -> AxisChoice:

@@ -157,9 +157,10 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of the methods; else that of a stated baseline, the first of words, or the first.
+        """The axis of the methods; otherwise the axis of a stated baseline, the first axis of words, or the first
+        axis.
 
-        A baseline on another axis, such as the calm weather, is for the differences in the tables.
+        A baseline on another axis, such as calm weather, is only used for the differences in the tables.
         """
         of_words = [axis for axis in self.varied if not any(map(is_a_number, self.study.axes[axis]))]
         methods = [axis for axis in self.varied if axis in _METHODS]

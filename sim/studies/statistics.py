@@ -54,7 +54,7 @@ def curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> Contrast:
-    """Test the mean of `ours` minus that of `theirs`, by Student's paired test or Welch's test."""
+    """Test the mean of `ours` minus the mean of `theirs`, by Student's paired test or Welch's test."""
     from scipy.stats import ttest_1samp, ttest_ind
 
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
@@ -76,7 +76,7 @@ def contrast(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) ->
 def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
     """Return the mean over clients of all runs, without the lowest and the highest `share` of the values.
 
-    The interval is that of a bootstrap that resamples whole runs, since clients of a run depend on each
+    The interval comes from a bootstrap that resamples whole runs, since clients of a run depend on each
     other. NaN values are ignored, and so are runs without others.
     """
     known = [run[~np.isnan(run)] for run in runs]

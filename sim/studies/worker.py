@@ -31,8 +31,8 @@ class CellOptions:
     """Options with which the cells of a sweep are run.
 
     reports: whether to keep report.html. checkpoints: whether to keep the checkpoint of each run's end and
-    those from which forks continued. at_once: number of runs that share the machine's cores; None for one
-    run per core.
+    the checkpoints from which forks continued. at_once: number of runs that share the machine's cores; None
+    for one run per core.
     """
 
     data_dir: Path | None = None

@@ -1,4 +1,4 @@
-"""Bandwidths of actors in bits per second: constant, drawn for each actor, measured, or over time."""
+"""Bandwidths of actors in bits per second: constant, drawn for each actor, measured, or varying over time."""
 
 import math
 from collections.abc import Callable

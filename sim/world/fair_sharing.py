@@ -121,7 +121,7 @@ class Transfer:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
 
     def fire(self) -> None:
-        """End the transfer, unless it was cancelled at this virtual time or its end was rescheduled."""
+        """End the transfer, unless it was canceled at this virtual time or its end was rescheduled."""
         if self.due == NEVER and self in self.links[0].transfers:
             self.shared.remove(self)
             self.done(self)
@@ -165,7 +165,8 @@ class SharedLinks:
         self.remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
-        """Change the capacity of a link, also for running transfers. 0: they wait; `math.inf`: unlimited."""
+        """Change the capacity of a link and of its running transfers. 0: transfers wait; `math.inf`:
+        unlimited."""
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.find_ceiling()

@@ -143,13 +143,13 @@ class SimulatedNetwork(Transport):
                 self._break_off(transfer, "sender crashed")
 
     def set_bandwidths(self, name: str, uplink_bps: float | None, downlink_bps: float | None) -> None:
-        """Set one actor's bandwidths in bits per second (None: unlimited), also for running transfers."""
+        """Set one actor's bandwidths in bits per second (None: unlimited), including running transfers."""
         self._limited = True
         for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
     def change(self, model: NetworkModel) -> None:
-        """Replace the model from now on, also for running transfers. Partitions stay as they are."""
+        """Replace the model from now on, including for running transfers. Partitions stay as they are."""
         before, self._model = self._model, model
         for connection in self._connections.values():
             connection.set_model(model.model_of(connection.pair), self._seed)

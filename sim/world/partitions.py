@@ -72,7 +72,7 @@ class NetworkPartition(Settings):
     """Probability that a client is cut off, drawn once for each client: from the servers and from all clients
     that are not cut off, in both directions."""
     sources: Members | None = Field(None, alias="from")
-    """One-way partition: messages from these clients to those in `to` are lost."""
+    """One-way partition: messages from these clients to the clients in `to` are lost."""
     to: Members | None = None
     """One-way partition: the receivers."""
     flapping: Flapping | None = None

@@ -20,7 +20,8 @@ class RepeatedFile(Settings):
     """Values over time in a file, which is repeated."""
 
     file: Annotated[BesideFile, Field(min_length=1)]
-    """The path is relative to the current folder, or else to the folder of the scenario."""
+    """The path is relative to the current folder or, if it does not exist there, to the folder of the
+    scenario."""
     offset: Literal["random"] | Duration = "random"
     """Position in the file at which the run starts: drawn for each client, as the same share of the cycle in
     all files, or the same for all clients."""
@@ -36,8 +37,8 @@ class RepeatedFile(Settings):
 class ConnectionTable:
     """Values of connections over time, from a file.
 
-    values[k] applies from times_s[k] to times_s[k + 1]. The position in the file is that of the sender; if
-    the sender is a server, that of the receiver.
+    values[k] applies from times_s[k] to times_s[k + 1]. The sender's position in the file applies. If the
+    sender is a server, the receiver's position applies.
     """
 
     settings: RepeatedFile

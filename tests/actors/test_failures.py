@@ -32,7 +32,7 @@ async def await_cancelled(me: Client) -> None:
     [
         (fail, "run", "ZeroDivisionError: one over none"),
         (spawn_failing, "side job", "ZeroDivisionError: one over none"),
-        (await_cancelled, "run", "ActorError: awaited a task or future that had been cancelled"),
+        (await_cancelled, "run", "ActorError: awaited a task or future that had been canceled"),
     ],
 )
 def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where: str, error: str) -> None:

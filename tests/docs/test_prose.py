@@ -34,6 +34,10 @@ ODD = (
     "or of few at a time",
     "the process has no begin",
     "a process of its own",
+    "cancelled jobs of the neighbours",
+    "the colour of an initialised model, labelled in grey",
+    "starts from a file, instead of with drawn values",
+    "executes the copy, and with that the archive",
 )
 ODD_STARTS = (
     "What the processes prove to each other.",
@@ -52,6 +56,8 @@ PLAIN = (
     "Differences from the paper.",
     "`what is sent` and `nobody`, as code.",
     "A client who asks a peer waits for its answer.",
+    "`neighbour_weights` and neighbour_mean return weights; neighbours: names; data.standardise = true",
+    "The analyses of canceled jobs, otherwise precise, promise a programmer a surprise.",
 )
 
 

@@ -208,7 +208,9 @@ def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
     chosen = {"set": values, "jobs": 1, "out": tmp_path / "runs", "quiet": True}
     one = coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idle"], **chosen)  # type: ignore[arg-type]
     assert one.runs["protocol.name"].to_list() == ["Idle"]
-    with pytest.raises(UserError, match=r"--only .*: must be axis=value, one of protocol.name=Idle\|Local"):
+    with pytest.raises(
+        UserError, match=r"--only .*: must be an axis and one of its values: protocol.name=Idle\|Local"
+    ):
         coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idol"], **chosen)  # type: ignore[arg-type]
     with pytest.raises(
         UserError, match=r"is a sweep; read its runs with coterie.Sweep\(directory\).load\(\)"

@@ -203,7 +203,7 @@ def _matlab(rng: Random, size: int) -> Made:
 
 
 def _images(rng: Random, size: int) -> Made:
-    """MNIST: as many pictures as fit, with a pattern or of one colour."""
+    """MNIST: as many pictures as fit, with a pattern or of one color."""
     Path("data/MNIST/raw").mkdir(parents=True)
     piece = rng.choice((bytes(range(256)) * 4, bytes(1024)))
     count = max(1, size // 784)

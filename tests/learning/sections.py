@@ -74,6 +74,6 @@ def architecture(name: str, keys: dict[str, Any], input_shape: tuple[int, ...], 
 
 
 def module(name: str, keys: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """With PyTorch's own initialisation."""
+    """With PyTorch's own initialization."""
     section, chosen = model(name, keys)
     return section.module(input_shape, classes, **chosen)

@@ -161,7 +161,7 @@ def test_gradients_of_outputs_are_autograds(objective: Any, data: st.DataObject,
     # The losses of data sets compute in float32, whatever they are given.
     tolerance = 2e-6 if objective in (cross_entropy, squared_error) else 1e-12
     leaves = leaves_of(drawn, draw, torch.float64)
-    # Of a row that is normalised, the gradient and its rounding are divided by its norm.
+    # Of a row that is normalized, the gradient and its rounding are divided by its norm.
     shortest = min(float(leaves[name].norm(dim=-1).min()) for name in ("features", "projections"))
     check(objective, leaves, y, tolerance / min(1.0, shortest))
 

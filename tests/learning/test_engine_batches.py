@@ -129,7 +129,7 @@ def test_all_takes_samples_in_order() -> None:
 
 
 def test_ragged_clients_get_their_own_samples_and_labels() -> None:
-    """Rows are addressed by (client, position); neighbours of other sizes must not shift them."""
+    """Rows are addressed by (client, position); neighbors of other sizes must not shift them."""
     data = client_data([5, 3, 9], label_maps=[[0, 1, 2], [1, 2, 0], [2, 1, 0]])
     subset = data.train
     draw = BatchSampler(subset, 3, "shuffled")

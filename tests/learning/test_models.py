@@ -1,4 +1,4 @@
-"""Architectures: parameter counts, initialisation, purity, and how a model is refused."""
+"""Architectures: parameter counts, initialization, purity, and how a model is refused."""
 
 import subprocess
 import sys

@@ -151,7 +151,9 @@ def test_labels_of_a_single_class_are_refused(tmp_path: Path, label: int) -> Non
     code = SAMPLES + f"def load():\n    return x, y * 0 + {label}"
     with pytest.raises(UserError) as refused:
         built(tmp_path, IID, code=code)
-    assert f"all 24 training labels are class {label}; must be of at least two classes" in str(refused.value)
+    assert f"all 24 training labels are class {label}; the labels must have at least two classes" in str(
+        refused.value
+    )
 
 
 def test_its_keys_are_its_arguments_and_it_is_given_what_it_takes(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         r"row 29: column 'image' contains an image of 5 x 4 pixels with 1 channel, but the first has 4 x 5 "
         r"pixels with 1 channel; all must be equal: data.map\(",
     ),
-    "grey and coloured": (
+    "gray and colored": (
         {"image": WIDE},
         {},
         "4 x 5 pixels with 1 channel, .* 4 x 5 pixels with 3 channels; all",

@@ -1,4 +1,4 @@
-"""Numbers that float32 cannot tell apart: they are standardised before they are rounded, or refused."""
+"""Numbers that float32 cannot tell apart: they are standardized before they are rounded, or refused."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SERIES = {
     "times in seconds": ("1600000000", 1),
     "identifiers": ("9007199254740993", 1),
     "times in nanoseconds": ("1600000000000000001", 3),
-    "northings in metres": ("5237512.25", 0.01),
+    "northings in meters": ("5237512.25", 0.01),
     "pressures": ("101325.5", 0.0001),
 }
 

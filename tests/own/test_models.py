@@ -132,7 +132,9 @@ class Net(nn.Module):
     assert (ends[0] == ends[2]).all() and (ends[1] == ends[2]).all()
     assert np.linalg.norm(ends[0][0] - start) > 0.1
     scenario = load_scenario(write(tmp_path, DIGITS), [*options, "engine.way=vmap"])
-    with pytest.raises(UserError, match=r'engine\.way = "vmap": not for recurrent.*use "auto", .* or "loop"'):
+    with pytest.raises(
+        UserError, match=r'engine\.way = "vmap" does not support recurrent.*use "auto", .* or "loop"'
+    ):
         check(scenario)
 
 

@@ -16,7 +16,7 @@ RING = ("protocol.name=cga", "clients.count=5", "data.clusters=5", "clients.topo
 
 
 def nearest(own: np.ndarray, others: np.ndarray, margin: float = 0.0) -> np.ndarray:
-    """By Lawson and Hanson's algorithm: minimise |own + sum (margin + u) g| over u >= 0."""
+    """By Lawson and Hanson's algorithm: minimize |own + sum (margin + u) g| over u >= 0."""
     shifted = own + margin * others.sum(axis=0)
     u, _ = nnls(others.T, -shifted)
     return shifted + u @ others
@@ -84,7 +84,7 @@ def test_without_rounds_nobody_waits_for_a_straggler() -> None:
     options = ("protocol.mode=asynchronous", "run.duration=60 s", "run.evaluate_every=60 s")
     with ran(QUADRATIC, *RING, *options, slow, *weather) as world:
         iterations = [learner(world, i).iterations for i in range(5)]
-        # Of two jobs of the device one may be a gradient for a neighbour.
+        # Of two jobs of the device one may be a gradient for a neighbor.
         assert min(iterations[:4]) >= 50 and iterations[4] >= 2
         one = learner(world, 0)
         assert (

@@ -25,7 +25,7 @@ SLOW = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"
 
 # Mean weight across clusters after t iterations of the authors' update with the scenario's constants, and how
-# far the mean of three seeds may be from it: other centres mu_k have other angles, and so other gradients.
+# far the mean of three seeds may be from it: other centers mu_k have other angles, and so other gradients.
 REFERENCE = {100: (0.652, 0.10), 200: (0.267, 0.12), 300: (0.048, 0.07), 500: (0.0, 0.005)}
 
 
@@ -99,7 +99,7 @@ def test_quadratics_follow_the_authors_trajectory() -> None:
         simulation.close()
     for t, (expected, spread) in REFERENCE.items():
         assert np.mean(outside[t]) == pytest.approx(expected, abs=spread)
-        # With the same centres only the coins and the noise differ.
+        # With the same centers only the coins and the noise differ.
         assert outside[t] == pytest.approx(independent[t], abs=0.05)
 
 

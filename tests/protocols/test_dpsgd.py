@@ -32,7 +32,7 @@ STRAGGLER = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
 STILL = "training.learning_rate=1e-30"
 
 
-# Eight clients with one to five neighbours.
+# Eight clients with one to five neighbors.
 IRREGULAR = ("clients.count=8", 'clients.topology={ kind = "erdos-renyi", probability = 0.4 }')
 
 
@@ -116,7 +116,7 @@ def test_the_synchronous_form_is_the_matrix_iteration(topology: str, steps: int)
 
 @pytest.mark.parametrize("leaver", range(8))
 def test_a_departure_in_the_middle_of_a_round_leaves_the_mean_of_the_others_alone(leaver: int) -> None:
-    """Both ends of a link give it the same weight, also when one of them has just lost a neighbour."""
+    """Both ends of a link give it the same weight, also when one of them has just lost a neighbor."""
     others = [index for index in range(8) if index != leaver]
     text = QUADRATIC + churn("leave", leaver, "2.1 s")
     with closing(make(text, *SYNCHRONOUS, STILL, *IRREGULAR)) as world:

@@ -26,7 +26,7 @@ EL = ("protocol.name=el-oracle", "protocol.degree=3")
 
 
 def mixing(world: Simulation, degree: int, number: int) -> np.ndarray:
-    """W of a round: 1/(s+1) for oneself and for each neighbour."""
+    """W of a round: 1/(s+1) for oneself and for each neighbor."""
     names = [client.name for client in world.clients]
     near = regular_graph(tuple(sorted(names)), degree, learner(world, 0).context.shared_seed, number)
     linked = np.array([[other in near[name] for other in names] for name in names])

@@ -1,4 +1,4 @@
-"""Federated clustering: the centre of the nearest, rounds against numpy, and the graph that it learns."""
+"""Federated clustering: the center of the nearest, rounds against numpy, and the graph that it learns."""
 
 import numpy as np
 import pytest

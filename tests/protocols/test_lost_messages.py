@@ -167,7 +167,7 @@ def some_of(numbers: int, most: int) -> st.SearchStrategy[set[int]]:
 def costs_s(lost: int) -> float:
     """What so many losses can cost at most, be they all in one wait or each in one of its own.
 
-    A neighbour whose model is overdue is reminded after a second, after a quarter of the patience if none of
+    A neighbor whose model is overdue is reminded after a second, after a quarter of the patience if none of
     three has come in the first round; again after 1, 2, 4 s, ... (RFC 6298, as long as nothing is known); and
     the answer takes 0.5 s.
     """

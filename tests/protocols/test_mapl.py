@@ -1,4 +1,4 @@
-"""MAPL: against a lockstep of algorithm 3, by hand, and what travels when, and who stays a neighbour."""
+"""MAPL: against a lockstep of algorithm 3, by hand, and what travels when, and who stays a neighbor."""
 
 from collections import Counter
 
@@ -160,7 +160,7 @@ def test_rounds_are_algorithm_3(how: GraphLearning) -> None:
             mixed = weights @ np.stack([row[part] for row, part in zip(rows, own, strict=True)])
             for row, part, prototypes in zip(rows, own, mixed, strict=True):
                 row[part] = prototypes
-        np.testing.assert_allclose(shares(world), weights, atol=1e-4)  # float32 heads, normalised batches
+        np.testing.assert_allclose(shares(world), weights, atol=1e-4)  # float32 heads, normalized batches
         for i, row in enumerate(rows):
             np.testing.assert_allclose(model(world, i), row, atol=3e-5)
 
@@ -379,7 +379,7 @@ def test_newcomers_cannot_take_over_models_of_another_make(kind: str) -> None:
 
 
 def test_neighbours_out_of_view_are_judged() -> None:
-    """A sampled view forgets peers that are up; without a judgement they would keep their weight for ever."""
+    """A sampled view forgets peers that are up; without a judgment they would keep their weight for ever."""
 
     with ran(
         *WORLD, f"protocol.name={__name__}:Blind", "protocol.warm_up=2", *CODE, prepare=two_clusters
@@ -408,7 +408,7 @@ def test_a_neighbour_that_nobody_declares_dead_loses_its_weight(monkeypatch: pyt
 
 
 class Ringed(Slow, MAPL):
-    """Neighbours as in a ring only, and a slow client: those that it does not meet are ahead by rounds."""
+    """Neighbors as in a ring only, and a slow client: those that it does not meet are ahead by rounds."""
 
     asynchronous = None
 
@@ -421,7 +421,7 @@ class Ringed(Slow, MAPL):
 
 
 def test_a_round_mixes_what_belongs_to_it() -> None:
-    """Neighbours that are a round ahead have sent their next prototypes: algorithm 3 has none of it."""
+    """Neighbors that are a round ahead have sent their next prototypes: algorithm 3 has none of it."""
     with ran(
         WORLD[0].replace("iterations = 6", 'duration = "70 s"'),
         WORLD[1],

@@ -1,6 +1,6 @@
-"""Rounds with a barrier among neighbours, under stragglers, churn and outages: shown on synchronous D-PSGD.
+"""Rounds with a barrier among neighbors, under stragglers, churn and outages: shown on synchronous D-PSGD.
 
-A step takes 0.5 s and a message 0.25 s, so that an undisturbed round lasts 0.5 s: the neighbours' models
+A step takes 0.5 s and a message 0.25 s, so that an undisturbed round lasts 0.5 s: the neighbors' models
 arrive while the client trains.
 """
 
@@ -53,7 +53,7 @@ def test_a_round_lasts_as_long_as_the_slower_of_training_and_messages(latency: s
 def test_a_straggler_slows_all_that_depend_on_it_to_its_pace() -> None:
     text = QUADRATIC + STRAGGLER.format(0, 4)
     with ran(text, *SYNCHRONOUS, RING, "clients.count=6", "run.duration=40 s") as world:
-        # It ends round r at 2(r + 1) s. Its neighbours can end round r once its model has come, at 2r + 0.25
+        # It ends round r at 2(r + 1) s. Its neighbors can end round r once its model has come, at 2r + 0.25
         # s; those further away are ahead of them by a round for each link.
         assert rounds(world) == [20, 20, 21, 22, 21, 20]
         assert announced(world, 1, 0) == [0.0, 0.5, *[2.0 * number + 0.25 for number in range(1, 20)]]

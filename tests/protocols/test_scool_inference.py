@@ -1,4 +1,4 @@
-"""SCooL's closed forms maximise their bounds, alternating never lowers these, planted blocks are found."""
+"""SCooL's closed forms maximize their bounds, alternating never lowers these, planted blocks are found."""
 
 from collections.abc import Callable
 

@@ -80,7 +80,7 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
     }
     assert plain(answer(summary)) == (
         f"The clients reach 90.0% on average; {said}; the newcomer caught up with the other clients; "
-        "after 2 of 3 departures the other clients recovered fully."
+        "after 2 of 3 departures, the other clients recovered fully."
     )
 
 

@@ -1,4 +1,4 @@
-"""A client's computing: exact virtual durations, jobs in a row, and nothing left of a cancelled one."""
+"""A client's computing: exact virtual durations, jobs in a row, and nothing left of a canceled one."""
 
 import asyncio
 from typing import Any
@@ -262,7 +262,7 @@ def test_a_queued_job_continues_from_the_optimizer_that_the_one_before_it_leaves
 
 @pytest.mark.parametrize("optimizer", [Optimizer(), MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same batches and start, but no proximal terms and merges; cancelled jobs do not count."""
+    """The same batches and start, but no proximal terms and merges; canceled jobs do not count."""
     monkeypatch.setattr(taken_module, "_STEPS_AT_ONCE", 3)
 
     async def main() -> None:
@@ -321,7 +321,7 @@ def test_alone_the_optimizer_begins_anew_where_it_did(
     run_virtual(main())
 
 
-# --- cancelled jobs, and mistakes ---
+# --- canceled jobs, and mistakes ---
 
 
 @pytest.mark.parametrize("optimizer", [Optimizer(), MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])

@@ -42,7 +42,7 @@ def world(count: int, folder: Path, *overrides: str) -> Iterator[Simulation]:
 
 
 def scenario(count: int, folder: Path, *overrides: str) -> Scenario:
-    """The same world with `count` clients on a ring of the first six; a seventh has no neighbours."""
+    """The same world with `count` clients on a ring of the first six; a seventh has no neighbors."""
     (folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % N}\n" for i in range(N)))
     topology = "clients.topology={kind='edge-list', file='ring.txt'}"
     options = (*OVERRIDES, topology, f"clients.count={count}", "engine.way=loop", *overrides)

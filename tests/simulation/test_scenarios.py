@@ -172,7 +172,7 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
 LEARNED: dict[str, tuple[float, float]] = {
     "mapl": (0.8, 1.0),  # a pass or two after the warm-up: hardly anybody has parted
     "mapl_few": (0.6, 1.0),
-    "mapl_churn": (0.5, 0.85),  # the true neighbours are 5 of 11; in the warm-up all are kept
+    "mapl_churn": (0.5, 0.85),  # the true neighbors are 5 of 11; in the warm-up all are kept
     "scool_sbm": (0.3, 0.8),  # 4 of 19 peers are kept for a half of the iterations
     "scool_non_iid": (0.3, 0.8),
     "scool_full": (0.4, 0.6),  # 4 peers are asked in 1 of 3 rounds, then 1
@@ -186,7 +186,7 @@ ALL_KEPT = {
     "mapl": ("Knowledge", "protocol.graph_learning=false"),
     "scool": ("EvaluationRequest", "protocol.keep=1.0"),
 }
-"""By method: the messages by which they are shared, and what keeps all neighbours."""
+"""By method: the messages by which they are shared, and what keeps all neighbors."""
 # Likewise, of a method whose broker searches until a computed number stands still: how many clients there are
 # to tell of their coalition.
 SETTLED: dict[str, int] = {
@@ -298,7 +298,7 @@ def test_across_the_flapping_line_are_other_digits_and_one_client_here_has_them(
 
 
 def check_learned_graph(name: str, learned: ShortRun) -> None:
-    """Beside the same run with all neighbours kept: it saves messages, and costs nobody a step."""
+    """Beside the same run with all neighbors kept: it saves messages, and costs nobody a step."""
     shared, keep_all = ALL_KEPT[name.partition("_")[0]]
     complete = run_short(name, keep_all)
     sent = {kind: messages for kind, (messages, _) in learned.counts.by_type.items()}

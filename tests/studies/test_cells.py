@@ -175,7 +175,9 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     both = plan(study(tmp_path), only=["method=alone", "method=gossip"])
     assert both.cells == plan(study(tmp_path)).cells
     for wrong in ("method=gossi", "loss=0.2", "method"):
-        said = f"--only {wrong}: must be axis=value, one of method=alone|gossip; network.loss=0|0.2"
+        said = (
+            f"--only {wrong}: must be an axis and one of its values: method=alone|gossip; network.loss=0|0.2"
+        )
         with pytest.raises(UserError, match=re.escape(said)):
             plan(study(tmp_path), only=[wrong])
     # As it may be written after --set.
@@ -220,7 +222,7 @@ def test_a_case_excludes_some_of_the_clients_that_there_are(tmp_path: Path, excl
         ('by = "los"', "sweep.compare.by = los: unknown axis; must be one of method, network.loss"),
         (
             'baseline = "method=gosip"',
-            "sweep.compare.baseline = method=gosip: must be axis=value, one of method=",
+            "sweep.compare.baseline = method=gosip: must be an axis and one of its values: method=",
         ),
     ],
 )

@@ -411,7 +411,7 @@ def test_a_target_that_no_share_can_be_is_refused(
         (["--by", "colour"], "--by colour: unknown axis; must be one of method, network.loss"),
         (
             ["--baseline", "method=fedavg"],
-            "must be axis=value, one of method=alone|gossip; network.loss=0|0.2",
+            "must be an axis and one of its values: method=alone|gossip; network.loss=0|0.2",
         ),
         (["--metric", "colour"], "--metric colour: unknown in all runs"),
         (["--clients", "a"], "must be numbers of clients"),

@@ -382,8 +382,11 @@ def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "over, words",
     [
-        (["link=none"], "--over link=none: must be axis=value, one of method=alone|gossip; link=calm|lossy"),
-        (["link"], "--over link: must be axis=value, one of method="),
+        (
+            ["link=none"],
+            "--over link=none: must be an axis and one of its values: method=alone|gossip; link=calm|lossy",
+        ),
+        (["link"], "--over link: must be an axis and one of its values: method="),
         (["link=calm", "link=calm"], "--over link=calm: appears twice; name each case once"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_cancelled_job_frees_the_device_at_once() -> None:
         assert now() == 5.0
         assert running.cancelled()
         assert accounts(device) == {"busy": 5.0, "waiting": 0.0, "down": 0.0}
-        await device.run(8.0)  # runs through the time at which the cancelled job would have ended
+        await device.run(8.0)  # runs through the time at which the canceled job would have ended
         assert now() == 13.0
         assert accounts(device) == {"busy": 13.0, "waiting": 0.0, "down": 0.0}
 

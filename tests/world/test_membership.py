@@ -1,4 +1,4 @@
-"""MembershipView: what a client believes about its neighbours, and from what it learns."""
+"""MembershipView: what a client believes about its neighbors, and from what it learns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -82,9 +82,9 @@ def test_the_density_of_an_erdos_renyi_graph() -> None:
 
 
 def test_a_graph_is_drawn_again_until_it_is_connected() -> None:
-    # With 12 clients and p = 0.2 about half of all draws have a client without neighbours.
+    # With 12 clients and p = 0.2 about half of all draws have a client without neighbors.
     assert all(nx.is_connected(graph(12, seed, kind="erdos-renyi", probability=0.2)) for seed in range(50))
-    with pytest.raises(UserError, match=r'kind = "erdos-renyi": no connected graph of 100 clients in 100 dr'):
+    with pytest.raises(UserError, match=r'kind = "erdos-renyi": none of 100 drawn graphs of 100 clients is'):
         neighbours(100, kind="erdos-renyi", probability=0.001)
 
 

@@ -10,7 +10,7 @@ class Alone(Client):
         self.params = self.params + update
 
 
-if __name__ == "__main__":  # resuming a run executes the file of its method
+if __name__ == "__main__":  # `coterie resume` imports this file and must not repeat the runs
     lossy = {"network.loss": 0.2, "run.duration": "1 min"}
     gossip = coterie.run("gossip", set=lossy, seed=1)
     alone = coterie.run("gossip", protocol=Alone, set=lossy, seed=1)  # the class itself

@@ -190,7 +190,7 @@ def dataset_of_pixels(
 ) -> Dataset:
     """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `parted`.
 
-    Images for validation are scaled as those for training.
+    Images for validation are scaled in the same way as images for training.
     """
     found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
     train, test = found["train"], found["test"]

@@ -72,7 +72,11 @@ class ReadLog:
         """Write all reads so far to the operating system."""
 
     def arrive(self, flushes: int) -> None:
-        """Signal that a computation is about to start, after `flushes` flushes: a replay may have ended."""
+        """Signal that a computation is about to start.
+
+        flushes: number of computations so far. Here, a replay that has reached its end becomes a computing
+        run.
+        """
 
     def close(self) -> None:
         """Close the log: no more reads follow."""

@@ -18,7 +18,7 @@ _ALL_EVERY = 8
 
 
 class VectorId(NamedTuple):
-    """Identity of a vector: its width, and the serial of its `Slot` among those of this width."""
+    """Identity of a vector: its width, and the serial of its `Slot` among the slots of this width."""
 
     width: int
     serial: int

@@ -24,7 +24,7 @@ class VectorPool:
     A level of the pending graph therefore gathers its inputs by one operation and writes its outputs by
     another. Raises UserError if the device has no memory for the needed rows.
 
-    Each row starts at a cache line, and so does each gathered row: the last bits of small products depend on
+    Each row, and each gathered row, starts at a cache line: the last bits of small products depend on
     the alignment of their factors, and must not depend on the choice of free rows.
     """
 

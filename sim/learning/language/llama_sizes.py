@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RotaryScaling:
-    """Slower rotations for a longer context than that of the training, as in Llama 3.1.
+    """Slower rotations for a longer context than in the training, as in Llama 3.1.
 
     Pairs of numbers that turn fewer than `low` times in `context` tokens turn `factor` times slower, those
     that turn more than `high` times are unchanged, and those in between are interpolated.
@@ -22,7 +22,7 @@ class LlamaSizes:
     """Sizes and constants of a transformer of Llama's architecture.
 
     Each of the `groups` keys and values serves `heads` / `groups` queries, with vectors of `head_width`
-    numbers. biases: those of queries, keys and values. tied: the embedding also computes the logits. theta,
+    numbers. biases: biases of queries, keys and values. tied: the embedding also computes the logits. theta,
     scaling: of the rotary positions.
     """
 

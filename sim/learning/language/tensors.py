@@ -49,7 +49,7 @@ def _is_block(name: str) -> bool:
 
 
 def fitting(stored: dict[str, Tensor], shape: Shape, file: InputFile) -> dict[str, Tensor]:
-    """Return the tensors if they are exactly those of a transformer of this shape. Raises UserError."""
+    """Return the tensors if they are exactly the tensors of a transformer of this shape. Raises UserError."""
     import torch
 
     if shape.depth > len(stored):  # creating the blocks would take long

@@ -29,7 +29,7 @@ class FullyConnected(ModelSection):
         return fully_connected(math.prod(input_shape), self.widths, classes)
 
     def size(self, input_shape: tuple[int, ...], classes: int) -> ModelSize:
-        """Return the size of the model, equal to that of its `Architecture`."""
+        """Return the size of the model, which equals the size of its `Architecture`."""
         widths = (math.prod(input_shape), *self.widths, classes)
         products = [width_in * width_out for width_in, width_out in itertools.pairwise(widths)]
         # Two operations each: forward, for the gradients of weights, and for the gradients of a layer's

@@ -14,7 +14,7 @@ from sim.learning.models.plain import plain_module
 
 
 def set_start(architecture: Architecture, file: InputFile) -> None:
-    """Set the initial parameters, and the shared buffers and frozen parameters, to those of a file.
+    """Set the initial parameters, the shared buffers and the frozen parameters to the values in a file.
 
     Raises UserError unless the file has exactly the tensors of the model, with finite values.
     """

@@ -41,7 +41,7 @@ def write_page(
     client: int | None = None,
     second: SecondRun | None = None,
 ) -> Path:
-    """Write explore.html into a results folder, that of the second run if there is one, and return its path.
+    """Write explore.html into the results folder of the run, or of the second run if given; return its path.
 
     A report in that folder then has a link to it. The arguments are those of `run_page_content`. Raises
     OSError.

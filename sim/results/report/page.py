@@ -74,7 +74,7 @@ def _progress(view: RunView) -> Section:
             "evaluation measures all."
         )
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
-        lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
+        lead += f" Thin dashed lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
     if measure.name == "accuracy" and any(move.is_newcomer for move in view.moves):
         lead += " The mean falls when a client arrives, because the mean then includes its initial model."
     if not np.isnan(view.spent_s).all():

@@ -113,7 +113,7 @@ def left_hidden(target: Path) -> list[Path]:
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"(?<=.)-\d+$", "", target.name)))
     for folder in filter(is_under_way, found):
-        raise UserError(f"{target}: its run is still running, in {folder}")
+        raise UserError(f"{target}: the run is still in progress and writes to {folder}")
     return found
 
 
@@ -164,7 +164,7 @@ def next_free(target: Path) -> Path:
 
 
 def clean_up(base: Path) -> None:
-    """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
+    """Remove the hidden folders in `base` that dead processes left; rename the folders with complete results.
 
     Folders with a checkpoint or with logs of a live run are kept for `coterie resume`. Folders without
     coterie's mark are kept, too.

@@ -68,7 +68,7 @@ class EnergyMeter(RunHook):
         self._joules[actor] += size_bytes * (math.nan if per_byte is None else per_byte)
 
     def evaluated(self, simulation: Simulation) -> None:
-        """Record the energy so far, if the power of all devices is known; NaN for that of messages."""
+        """Record the energy so far, if the power of all devices is known; NaN for the energy of messages."""
         if self.constants.is_power_known:
             total = math.fsum(self.joules_of(life, simulation) for life in simulation.lives)
             simulation.observer.metrics.add(simulation.loop.time(), ALL, JOULES, total)

@@ -43,9 +43,9 @@ def explained_client(
 ) -> list[tuple[str, str]]:
     """Return rows of name and value about a client, after all events at `time_s`.
 
-    client: its number or name. Replays the log of the run up to that time, also of a killed run; `notice`
-    gets a line about code that has changed since. Raises UserError if there is no such client, or if the log
-    ends before.
+    client: its number or name. Replays the log of the run up to that time, even if the run was killed.
+    `notice` gets a line about code that has changed since the run. Raises UserError if there is no such
+    client, or if the log ends before.
     """
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)
@@ -116,7 +116,7 @@ def start_replay_of_run(
     notice: Callable[[str], None] | None = None,
     classes: Classes = SIMULATED,
 ) -> Iterator[Replay]:
-    """Return the replay of a run at virtual time 0, also of a killed run.
+    """Return the replay of a run, even of a killed run, at virtual time 0.
 
     notice: gets a line about code that has changed since. Raises UserError for a run that cannot be replayed.
     """

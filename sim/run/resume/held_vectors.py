@@ -13,9 +13,10 @@ _DEPTH_MAX = 4  # of nested attributes, keys, and list items
 
 
 def name_of_owner(simulation: Simulation, owner: VectorId) -> str:
-    """Return the number of a vector among those of its width, and its attribute: `params of client-3`.
+    """Return a description of a vector, such as "vector 12 (params of client-3)".
 
-    A vector in a message or in a local variable of a method has no attribute.
+    It states the vector's serial number among the vectors of the same width, and the attribute that holds it.
+    No attribute holds a vector that is in a message or in a local variable of a method.
     """
     number = f"vector {owner.serial:,}"
     for life in simulation.lives:

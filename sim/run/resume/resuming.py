@@ -249,8 +249,8 @@ class ResumableRun:
     def replay(self, run: PreparedRun, log: Path, *, exactly: bool = True) -> None:
         """Replay a simulation from virtual time 0 to the checkpoint, and let it continue with `log`.
 
-        exactly: True if evaluations after the checkpoint must equal those in the run's log. Raises UserError
-        if the simulation does not match the checkpoint.
+        exactly: True if evaluations after the checkpoint must equal the evaluations in the run's log. Raises
+        UserError if the simulation does not match the checkpoint.
         """
         at, simulation = self.checkpoint, run.simulation
         assert at is not None

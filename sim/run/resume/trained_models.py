@@ -43,8 +43,8 @@ class TrainedModel:
     """Model of a client at a virtual time.
 
     name: the model's name among those that the method's `evaluated` returns; "model" if it has only one.
-    scenario, seed, task: those of the run. values: its parameters [P], in the architecture's order. base: the
-    path of the base of adapters; empty for other models.
+    scenario, seed, task: scenario, seed and task of the run. values: its parameters [P], in the
+    architecture's order. base: the path of the base of adapters; empty for other models.
     """
 
     client: str

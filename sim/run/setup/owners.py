@@ -14,7 +14,7 @@ Rows = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class Owned:
-    """Rows of the data set that clients, and then servers, own, and each client's map of the labels."""
+    """Rows of the data set by owner, first the clients and then the servers; map of each client's labels."""
 
     train: Rows
     validation: Rows
@@ -25,8 +25,8 @@ class Owned:
 def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: int, samples: int) -> Owned:
     """Return the samples of each client and server; the data set has `samples` training samples.
 
-    A server's samples are drawn at random from those that no client owns, and then from those of clients.
-    Raises UserError if too few are left for a client.
+    A server's samples are drawn at random, first from the samples that no client owns, then from the samples
+    of clients. Raises UserError if too few are left for a client.
     """
     train = partition.train
     each = 0 if scenario.server is None else scenario.server.samples

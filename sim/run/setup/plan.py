@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 class LearningPlan:
     """Plan of learning: the data and their owners, each client's work, and the servers.
 
-    objective: that of the method; None for that of the data. groups: index in the scenario's models, by
-    client. trainings, work: by client; clients with equal models and training share an object. own: the
-    samples of the clients, in the order of `names`, and then of the servers.
+    objective: the method's objective; None for the objective of the data. groups: index in the scenario's
+    models, by client. trainings, work: by client; clients with equal models and training share an object.
+    own: the samples of the clients, in the order of `names`, and then of the servers.
     """
 
     dataset: Dataset
@@ -196,5 +196,5 @@ def _require_classes(scenario: Scenario, dataset: Dataset) -> None:
     if scenario.data.task == "classification" and bool((labels == labels[0]).all()):
         raise UserError(
             f'data.name = "{scenario.data.name}": all {len(labels):,} training labels are class '
-            f"{int(labels[0])}; must be of at least two classes"
+            f"{int(labels[0])}; the labels must have at least two classes"
         )

@@ -1,4 +1,4 @@
-"""Training of each client: that of `[training]`, with the overrides that select the client."""
+"""Training of each client: `[training]` with the overrides that select the client."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -17,10 +17,10 @@ from sim.world.participants import Participants
 class ClientTraining:
     """Training of a client; clients with the same overrides share an object.
 
-    overrides: numbers of the entries of `training.override` that select the client.
-    settings: those of the protocol, with the client's own. own: the settings of the protocol that the
-    overrides replace. precision: that of the client, "" for that of the engine. keeps_rate: True if a
-    change of the learning rate does not affect the client.
+    overrides: numbers of the entries of `training.override` that select the client. settings: the protocol's
+    settings with the client's overrides. own: the settings of the protocol that the overrides replace.
+    precision: the client's precision; "" for the precision of the engine. keeps_rate: True if a change of the
+    learning rate does not affect the client.
     """
 
     training: Training

@@ -24,9 +24,9 @@ class ChangedNetwork(Settings):
     loss: Loss | None = None
     """Share of lost transmissions."""
     uplink: ClientBandwidth | None = None
-    """Bandwidth from each client into the network, also for messages in transfer."""
+    """Bandwidth from each client into the network. It also applies to messages in transfer."""
     downlink: ClientBandwidth | None = None
-    """Bandwidth from the network to each client, also for messages in transfer."""
+    """Bandwidth from the network to each client. It also applies to messages in transfer."""
 
     @model_validator(mode="after")
     def _something(self) -> "ChangedNetwork":
@@ -42,7 +42,7 @@ class ChangedTraining(Settings):
 
 
 class ChangedChurn(Settings):
-    """Departures and crashes that the change cancels. Entries of `churn` state later events."""
+    """Departures and crashes that the change cancels. To add later events, use entries of `[[churn]]`."""
 
     stay: PositiveDuration
     """Time after the change in which no client leaves or crashes. Returns from these departures are also

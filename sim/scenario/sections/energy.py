@@ -69,7 +69,8 @@ class RateTable(Settings):
     """
 
     file: Annotated[BesideFile, Field(min_length=1)]
-    """The path is relative to the current folder, or else to the folder of the scenario."""
+    """The path is relative to the current folder or, if it does not exist there, to the folder of the
+    scenario."""
 
     @cached_property
     def by_region(self) -> dict[str, tuple[float, ...]]:

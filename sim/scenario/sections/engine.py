@@ -55,7 +55,8 @@ _Devices = Annotated[
 
 
 class EngineSection(Settings):
-    """Computation of training and evaluation; changes the speed, not the results (but see `precision`)."""
+    """Computation of training and evaluation; affects the speed but, except for `precision`, not the
+    results."""
 
     way: Literal["auto", "fastest", "dense", "vmap", "loop"] = "auto"
     """Computation of the clients of a batch: all as matrix products ("dense": only for linear layers, ReLUs

@@ -1,4 +1,4 @@
-"""Clients with another model than that of `[model]`."""
+"""Clients with another model than the model of `[model]`."""
 
 from typing import Annotated
 

@@ -90,8 +90,8 @@ class NetworkOverride(SelectedClients):
     Select the clients by exactly one of `clients`, `share` and `cluster`. If several entries state a
     bandwidth for a client, the last entry applies.
 
-    `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` holds the
-    connection. If several entries with one of these keys select an end of a connection, the last entry
+    `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` applies to
+    the connection. If several entries with one of these keys select an end of a connection, the last entry
     applies.
     """
 
@@ -144,8 +144,8 @@ class Network(Settings):
     """True if receivers drop messages with a value that is not finite, and count them as "not finite"; this
     computes pending values. On real sockets receivers always do this."""
     energy_per_byte: EnergyOfBytes | None = None
-    """Energy for each byte that a client or server sends, and for each byte that one receives: a quantity for
-    both, or a table. Without this key, the energy of messages is unknown."""
+    """Energy for each byte that a client or server sends or receives: one quantity for both, or a table.
+    Without this key, the energy of messages is unknown."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
     """Classes of connections that differ."""
     override: tuple[NetworkOverride, ...] = ()
@@ -174,7 +174,8 @@ class Network(Settings):
         return self
 
     def of_class(self, number: int | None, key: str) -> Any:
-        """Return the value of `key` for the connections of class `number`; None: for those of no class."""
+        """Return the value of `key` for connections of class `number`; None: for connections without a
+        class."""
         stated = None if number is None else getattr(self.classes[number], key)
         return getattr(self, key) if stated is None else stated
 

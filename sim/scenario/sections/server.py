@@ -21,8 +21,8 @@ class ServerSection(Settings):
     """
 
     samples: CountOrZero = 0
-    """Training samples of each server: drawn at random from those that no client owns and, if these are too
-    few, from those of the clients, which lose them. No sample has two owners."""
+    """Training samples of each server: drawn at random from the samples that no client owns and, if these are
+    too few, from the samples of the clients, which lose them. No sample has two owners."""
     step_time: PositiveDuration | None = None
     """Time of one training step on a server's device."""
     speed: Compute | None = None
@@ -34,8 +34,8 @@ class ServerSection(Settings):
     energy_per_byte: EnergyOfBytes | None = None
     """Energy for each byte that a server sends or receives; by default `network.energy_per_byte`."""
     pue: PowerUsageEffectiveness | None = None
-    """Power usage effectiveness of the servers' data center: all its energy over that of its computers. It
-    multiplies the cost and the CO2 of servers, which are unknown without it."""
+    """Power usage effectiveness of the servers' data center: all its energy divided by the energy of its
+    computers. It multiplies the cost and the CO2 of servers, which are unknown without it."""
     region: Region | None = None
     """Region of the servers in the files of `[energy]`."""
     crash: tuple[ServerCrash, ...] = ()

@@ -95,8 +95,8 @@ class TrainingOverride(SelectedClients):
     batch_size: BatchSize | None = None
     """Samples per step. A step of a larger batch takes longer on a device with a `speed`."""
     local_steps: Count | None = None
-    """Training steps of these clients in an iteration or a round. They replace those of `[protocol]`, also
-    after a `[[change]]`. Only for protocols with this setting."""
+    """Training steps of these clients in an iteration or a round. They replace the settings of the same names
+    in `[protocol]`, even after a `[[change]]`. Only for protocols with this setting."""
     local_epochs: Count | None = None
     """Passes over the client's samples in an iteration or a round, instead of `local_steps`."""
     precision: Literal["float32", "bfloat16"] | None = None

@@ -1,4 +1,4 @@
-"""Figures of a run held against those of its repetition: equal, within chance, or not."""
+"""Figures of a run, compared with the figures of its repetition: equal, within chance, or different."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ def held_against(
 ) -> list[HeldFigure]:
     """Return the figures of a run and of its repetition.
 
-    Runs with equal traces must have equal figures. Otherwise the main figures must be within chance, unless
-    the same code ran with the same libraries on the same kind of machine, which leaves no room for it. The
-    intervals are those of a new seed, given the published summaries `others` of runs that differ only in the
-    seed, or else `tolerance`, relative to the figure.
+    Runs with equal traces must have equal figures. Otherwise, the main figures may differ by as much as
+    between two seeds. They must be equal if the same code ran with the same libraries on the same kind of
+    machine. The allowed difference is `tolerance`, relative to the figure, or the prediction interval of a
+    new seed if that interval is wider. The interval is computed from `others`, the published summaries of
+    runs that differ only in the seed.
     """
     first, second = published.summary(), reproduced.summary()
     same_trace = first["trace_hash"] == second["trace_hash"]

@@ -13,7 +13,7 @@ from sim.plugins.source_files import imported_names
 def lock(code: Iterable[bytes], ran_with: Mapping[str, Any]) -> str:
     """Return the packages that coterie and the user's code need, with the versions of this environment.
 
-    ran_with: provenance of a run; its versions replace those of this environment.
+    ran_with: provenance of a run; its versions replace the versions of this environment.
     """
     found: dict[str, str] = {}
     _add("coterie", found)

@@ -15,7 +15,7 @@ def readme(
     left_out: Sequence[str],
     commit: object,
 ) -> str:
-    """Return the README. archive: name of its file. seconds: time of all runs. commit: that of coterie."""
+    """Return the README. archive: name of its file. seconds: time of all runs. commit: coterie's commit."""
     parts = [
         f"# {files.name}",
         question,

@@ -31,7 +31,7 @@ SAMPLE = 3
 
 @dataclass(frozen=True)
 class Repetition:
-    """A run and its figures beside those of its repetition. error: why there is no repetition."""
+    """A run, and its figures next to the figures of its repetition. error: why there is no repetition."""
 
     run: str
     figures: tuple[HeldFigure, ...] = ()

@@ -92,8 +92,8 @@ class _TuningPlan(Plan):
 class TuningTrial:
     """One choice of settings of a method, and its results.
 
-    settings: searched settings by whole key; empty for those of the scenario. selection, test: mean of the
-    last tenth of the evaluations, over clients, seeds and conditions; nan if a run failed. reason: why it
+    settings: searched settings by whole key; empty for the settings of the scenario. selection, test: mean of
+    the last tenth of the evaluations, over clients, seeds and conditions; nan if a run failed. reason: why it
     failed.
     """
 

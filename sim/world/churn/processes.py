@@ -287,7 +287,7 @@ class TableChurn(SessionsOfEach):
     file: Annotated[BesideFile, Field(min_length=1)]
     """CSV or .parquet file with the columns `client` (number), `start_s` and `end_s`: start and end of a
     session, in seconds from the start of the run. The rows of a client must be in order. The path is relative
-    to the current folder, or else to the folder of the scenario."""
+    to the current folder or, if it does not exist there, to the folder of the scenario."""
     speedup: Speedup = 1.0
     """Speedup of the table: with 60, an hour of the table takes a minute; with 1000, the times in the table
     are milliseconds."""

@@ -52,7 +52,7 @@ class CostModel:
 class Job(Signal):
     """Job on a device, and also the timer of its end.
 
-    A cancelled job leaves the device at once, and the next one starts.
+    A canceled job leaves the device at once, and the next one starts.
     """
 
     __slots__ = ("device", "due", "seconds_nominal")
@@ -67,7 +67,7 @@ class Job(Signal):
 
     def fire(self) -> None:
         """End the job."""
-        if not self._done:  # it may have been cancelled at this virtual time
+        if not self._done:  # it may have been canceled at this virtual time
             self._done = True
             self.device._next()
             if self._task is not None:
@@ -142,8 +142,8 @@ class Device:
     def run(self, seconds_nominal: float) -> Job:
         """Submit a job of `seconds_nominal` nominal seconds. It starts after all earlier jobs.
 
-        One task may await the end of the job. If that task is cancelled, the job is cancelled, too. If the
-        device goes down, the task is cancelled. Raises DeviceDown if the device is down now, and ValueError
+        One task may await the end of the job. If that task is canceled, the job is canceled, too. If the
+        device goes down, the task is canceled. Raises DeviceDown if the device is down now, and ValueError
         for a duration that is negative or not finite.
         """
         if not 0.0 <= seconds_nominal < inf:
@@ -178,7 +178,7 @@ class Device:
 
     @property
     def busy_s(self) -> float:
-        """Seconds of computing so far, cancelled jobs included."""
+        """Seconds of computing so far, including canceled jobs."""
         return self._busy_s + self._present_s(BUSY)
 
     @property
@@ -245,7 +245,7 @@ class Device:
         self._loop.schedule(end_s, job)
 
     def _drop(self, job: Job) -> None:
-        """Remove a cancelled job from the device."""
+        """Remove a canceled job from the device."""
         if job is self._running:
             self._loop.withdraw(job)
             self._next()

@@ -141,8 +141,8 @@ class MeasuredSlowTimes(SlowTimes):
 
     file: Annotated[BesideFile, Field(min_length=1)]
     """CSV or .parquet file with the columns `time_s`, from 0 on, and `factor`, which applies from that time
-    on. The last row ends the cycle; its factor is ignored. The path is relative to the current folder, or
-    else to the folder of the scenario."""
+    on. The last row ends the cycle; its factor is ignored. The path is relative to the current folder or, if
+    it does not exist there, to the folder of the scenario."""
     offset: Literal["random"] | Duration = "random"
     """Position in the trace at which the run starts: drawn for each client, or the same for all."""
 

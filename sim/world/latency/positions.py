@@ -17,7 +17,7 @@ from sim.world.participants import Participants
 
 EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
 SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
-FIBRE_M_PER_S = SPEED_OF_LIGHT_M_PER_S * 2 / 3  # the refractive index of glass fibre is about 1.5
+FIBRE_M_PER_S = SPEED_OF_LIGHT_M_PER_S * 2 / 3  # the refractive index of glass fiber is about 1.5
 
 Degrees = tuple[float, float]  # latitude (north is positive), longitude (east is positive)
 
@@ -60,7 +60,7 @@ class PositionLatency(LatencyByNode):
     """Positions of the clients, one for each. By default each client is in a large city, drawn by
     population."""
     server_place: Position | None = None
-    """Position of the servers. By default, without `places`, it is drawn like those of the clients."""
+    """Position of the servers. Without `places`, it is drawn like the clients' positions."""
     stretch: Annotated[float, Field(ge=1), Within(1, 1000)] = 1.0
     """Ratio of the length of the fiber to the length of the great circle."""
     jitter: SigmaOfLog = 0.0

@@ -20,8 +20,8 @@ class TableLatency(LatencyByNode, RepeatedFile):
     """A table states the latency over time; it is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `latency_ms`, which applies to messages
-    whose last bit leaves from that time on. The last row ends the cycle; its latency is ignored. The position
-    in the table is that of the sender; for messages of a server, that of the receiver.
+    whose last bit leaves from that time on. The last row ends the cycle; its latency is ignored. The sender's
+    position in the table applies. For messages of a server, the receiver's position applies.
     """
 
     kind: Literal["table"]

@@ -27,8 +27,8 @@ class TableLoss(LossModel, RepeatedFile):
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `loss`, the probability from 0 to 1 that a
     transmission from that time on is lost; on a reliable link, each retransmission has the loss of its time.
-    The last row ends the cycle; its loss is ignored. The position in the table is that of the sender; for
-    messages of a server, that of the receiver.
+    The last row ends the cycle; its loss is ignored. The sender's position in the table applies. For messages
+    of a server, the receiver's position applies.
     """
 
     kind: Literal["table"]

@@ -109,8 +109,8 @@ class RandomGraph(TopologyKind):
             if _is_connected(numbers):
                 return Adjacency(numbers, numbers)
         raise UserError(
-            f'clients.topology.kind = "{self.kind}": no connected graph of {n} clients in {_TRIES} draws: it '
-            f"needs {self.remedy}"
+            f'clients.topology.kind = "{self.kind}": none of {_TRIES} drawn graphs of {n} clients is '
+            f"connected; use {self.remedy}"
         )
 
 
@@ -277,7 +277,7 @@ class EdgeList(Undirected):
 
     kind: Literal["edge-list"]
     file: BesideFile
-    """Path, relative to the current folder, or else to the folder of the scenario."""
+    """Path, relative to the current folder or, if it does not exist there, to the folder of the scenario."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if not os.path.isfile(self.file):  # Path.is_file raises for a path that is too long

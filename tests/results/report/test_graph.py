@@ -1,4 +1,4 @@
-"""The learned graph as it is drawn: who stands where, in which colour, and which lines there are when."""
+"""The learned graph as it is drawn: who stands where, in which color, and which lines there are when."""
 
 import numpy as np
 import pytest

@@ -201,10 +201,10 @@ def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypat
     up, down = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
     assert [mark.text for mark in marks] == [up, down, down, up]
     assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
-    assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
+    assert "Thin dashed lines mark arrivals" in words(write_report(run).read_text())
     monkeypatch.setattr(figures, "MOST_MOVE_LINES", 3)
     assert not as_plotly(progress_over_time(RunView(run))).layout.annotations
-    assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
+    assert "Thin dashed lines" not in words(write_report(run).read_text()), "they are not there"
 
 
 def test_on_a_phone_heat_maps_keep_a_readable_width_and_scroll_by_themselves(tmp_path):

@@ -1,4 +1,4 @@
-"""Colours: what has to be told apart can be, in light and dark, by contrast as WCAG 2 defines it."""
+"""Colors: what has to be told apart can be, in light and dark, by contrast as WCAG 2 defines it."""
 
 import re
 

@@ -22,7 +22,7 @@ from sim.learning.objectives import Objective, closed_form, loss_of_each
 class Dense(Backend):
     """Chains of layers, see `layer_chains`, with objectives that have a `ClosedForm`."""
 
-    limits = "only for linear layers, ReLUs and batch norms, with a built-in loss"
+    limits = "supports only linear layers, ReLUs and batch norms with a built-in loss"
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)

@@ -45,7 +45,7 @@ def choose_backend(
         if backend not in possible:
             allowed = ", ".join(f'"{way}"' for way in ("auto", "fastest", *possible[:-1]))
             raise UserError(
-                f'engine.way = "{backend}": {BACKENDS[backend].limits}, but this model is '
+                f'engine.way = "{backend}" {BACKENDS[backend].limits}, but this model is '
                 f'{architecture.key}; use {allowed} or "{possible[-1]}"'
             )
         return backend

@@ -19,7 +19,7 @@ _FORWARD_ONLY_CLIENTS_MAX = 48
 class Vmapped(Backend):
     """All clients in one call of `torch.func.vmap`."""
 
-    limits = "not for recurrent layers"
+    limits = "does not support recurrent layers"
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)

@@ -74,7 +74,7 @@ function mailbox_words(run, client, time) {
   const last = end ? run.message(got[end - 1]) : null;
   const said = [count ? `${counted(count, "message")} arrived since ${clock(since)}` : `no message arrived since ${clock(since)}`];
   if (last) said.push(`the last one, ${last.type} from ${run.names[last.from]}, ${age(time - last.end)} ago`);
-  return `${said.join("; ")}. It is not recorded which ones are unread: coterie explain lists them.`;
+  return `${said.join("; ")}. coterie explore does not record which messages are unread. To list them, run coterie explain.`;
 }
 
 function weight_words(run, place, cell) {  // of one cell of the matrix of weights
@@ -120,7 +120,7 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, ${others} from other clients` : `${own} comes from the client, ${others} from other clients`;
+  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} comes from the client, and ${others} from other clients`;
   return `Of the training since ${clock(made.since)} in its model of ${clock(made.time)}, ${of}.`;
 }
 
