@@ -58,7 +58,8 @@ function set_up_filters() {
   const filters = study.varied.map(axis => filter_of(study.axes[axis].label, [...study.axes[axis].values.entries()], study.chosen[axis]));
   if (study.seeds.length > 1) filters.push(filter_of("seed", study.seeds.map(seed => [seed, String(seed)]), study.chosen_seeds));
   at("filters").replaceChildren(...filters);
-  for (const list of at("filters").querySelectorAll("select")) list.scrollTop = 0;  // browsers show the last selected value
+  const to_the_top = () => { for (const list of at("filters").querySelectorAll("select")) list.scrollTop = 0; };
+  setTimeout(to_the_top, 50);  // after browsers have scrolled to the last selected value
 }
 
 function set_up_choices() {
