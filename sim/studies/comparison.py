@@ -157,8 +157,7 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of the methods; otherwise the axis of a stated baseline, the first axis of words, or the first
-        axis.
+        """The axis of the methods; otherwise that of a stated baseline, the first of words, or the first.
 
         A baseline on another axis, such as calm weather, is only used for the differences in the tables.
         """
