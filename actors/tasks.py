@@ -53,7 +53,7 @@ class Tasks:
         return tasks
 
     def described(self, kind: type, task: asyncio.Task[Any], handled: str | None) -> str:
-        """Return a task's label in words, with the message in hand and the line."""
+        """Describe a task: its label, the message that it handles, and the line at which it waits."""
         line = waiting_line(kind, task)
         return self._label(task) + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
 

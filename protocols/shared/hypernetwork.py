@@ -41,7 +41,7 @@ def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0
 
 
 def based(first: Tensor, start: Tensor) -> Tensor:
-    """Return the flat parameters from those of `initial` and the model [P] near which generation starts."""
+    """Append the model [P] `start`, near which generated models begin, to the parameters `first`."""
     return torch.cat([first, start])
 
 

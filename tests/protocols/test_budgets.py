@@ -133,7 +133,7 @@ def test_samples_count_each_view_and_whole_batches(name: str, views: int, steps:
 
 def test_less_than_a_batch_is_refused() -> None:
     with pytest.raises(
-        UserError, match=r"^run.budget.samples = 3: client-0 sees 4 in a training step; must "
+        UserError, match=r"^run.budget.samples = 3: client-0 uses 4 samples in one training step; must "
     ):
         make(DIGITS_BY_BUDGET, "run.budget.samples=3")
 

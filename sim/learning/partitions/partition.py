@@ -67,7 +67,8 @@ class Partition:
             if count >= len(rows):
                 owns = f"{len(rows)} sample{'s' * (len(rows) != 1)}"
                 raise UserError(
-                    f"data.validation_share = {share} leaves client {i} with {owns}, none for training"
+                    f"data.validation_share = {share}: client {i} has {owns}, and none would be left "
+                    "for training"
                 )
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))

@@ -120,8 +120,8 @@ def steps_allowed(scenario: Scenario, name: str, work: Workload, samples: int) -
     of_a_step = work.batch_samples(samples) * work.views
     if budget.samples < of_a_step:
         raise UserError(
-            f"run.budget.samples = {budget.samples}: {name} sees {of_a_step:,} in a "
-            "training step; must be at least as many"
+            f"run.budget.samples = {budget.samples}: {name} uses {of_a_step:,} samples in one training step; "
+            f"must be at least {of_a_step}"
         )
     return budget.samples // of_a_step
 

@@ -48,7 +48,7 @@ def find_study(path: Path) -> tuple[Path, StudyFile | None]:
 
 
 def changed_data(study: StudyFile, scenarios: Iterable[Scenario]) -> list[str]:
-    """Return a sentence for each data file that has other content than when the study was kept."""
+    """Return a sentence for each data file whose content has changed since the study was saved."""
     now = _data(scenarios)
     names = [name for name, content in study.data.items() if name in now and now[name] != content]
     return [f"the content of {name} has changed since the study ran" for name in names]

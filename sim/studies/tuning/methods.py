@@ -45,7 +45,7 @@ class TunedMethod:
 def tuned_methods(
     stated: Stated, names: Sequence[str], validation_share: float, keep: Sequence[str] = ()
 ) -> list[TunedMethod]:
-    """Return the named methods of a scenario file, or without names the file's method.
+    """Return the named methods of a scenario file; if `names` is empty, the file's own method.
 
     validation_share: share of each client's training samples that is held out for the selection, if the
     scenario states none; 0 if the data or the partition contain validation samples. keep: whole keys that

@@ -156,9 +156,10 @@ def test_a_mailbox_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:
     return [12, 13, 19, 60].map(at => { go(at); return document.getElementById("facts-list").textContent; });
     """
     told = ask(write_page(small_run(tmp_path), ""), script)
-    assert "mailbox1 message arrived since 10 s; the last one, Model from client-1, 0 s ago" in told[0]
-    assert "1 message arrived since 10 s; the last one, Model from client-1, 1 s ago" in told[1]
+    assert "mailbox1 message has arrived since 10 s; the last one, Model from client-1, 0 s ago" in told[0]
+    assert "1 message has arrived since 10 s; the last one, Model from client-1, 1 s ago" in told[1]
     assert (
-        "2 messages arrived since 14 s" in told[2] and "does not record which messages are unread" in told[2]
+        "2 messages have arrived since 14 s" in told[2]
+        and "does not record which messages are unread" in told[2]
     )
     assert "mailbox" not in told[3], "the client is down"

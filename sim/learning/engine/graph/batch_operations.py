@@ -1,4 +1,4 @@
-"""Gradients and losses on one batch of each client, mean features of all its samples, outputs on others."""
+"""Gradients and losses on one batch of each client, mean features of its samples, outputs on given samples."""
 
 from dataclasses import dataclass
 from typing import ClassVar

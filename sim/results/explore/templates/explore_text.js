@@ -72,7 +72,7 @@ function mailbox_words(run, client, time) {
   const { since } = run.stretch(client, time), { got, ended } = run.of(client);
   const end = after(ended, run.ticks(time)), count = end - after(ended, run.ticks(since) - 1);
   const last = end ? run.message(got[end - 1]) : null;
-  const said = [count ? `${counted(count, "message")} arrived since ${clock(since)}` : `no message arrived since ${clock(since)}`];
+  const said = [count ? `${counted(count, "message")} ${count === 1 ? "has" : "have"} arrived since ${clock(since)}` : `no message has arrived since ${clock(since)}`];
   if (last) said.push(`the last one, ${last.type} from ${run.names[last.from]}, ${age(time - last.end)} ago`);
   return `${said.join("; ")}. coterie explore does not record which messages are unread. To list them, run coterie explain.`;
 }
@@ -121,7 +121,7 @@ function sentence(run, actor, time) {
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
   const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} comes from the client, and ${others} from other clients`;
-  return `Of the training since ${clock(made.since)} in its model of ${clock(made.time)}, ${of}.`;
+  return `In its model at ${clock(made.time)}, ${of}: shares of the training done since ${clock(made.since)}.`;
 }
 
 function overview(run, time) {
