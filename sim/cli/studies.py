@@ -193,7 +193,9 @@ def compare(
     paths: Annotated[
         list[Path], Argument(metavar="SWEEP|RUN...", help="Directory of a sweep, or directories of runs.")
     ],
-    by: Annotated[str | None, Option(help="Horizontal axis of figures.")] = None,
+    by: Annotated[
+        str | None, Option(help="Axis of the study along which a further picture of each metric is drawn.")
+    ] = None,
     baseline: Annotated[
         str | None, Option(metavar="AXIS=VALUE", help="Value with which the other values are compared.")
     ] = None,

@@ -97,10 +97,12 @@ class Standing:
         return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty(self.gap)})."
 
     def _settings_in_words(self, count: int) -> str:
-        """Describe the settings of the other axes: "the 6 settings of speed and size"."""
+        """Describe the settings of the other axes: the 6 settings of "speed" and "size"."""
         study = self.comparison.study
         labels = [
-            study.label(axis) for axis, values in study.axes.items() if axis != self.axis and len(values) > 1
+            f'"{study.label(axis)}"'
+            for axis, values in study.axes.items()
+            if axis != self.axis and len(values) > 1
         ]
         if len(labels) == 1:
             return f"the {count:,} values of {labels[0]}"

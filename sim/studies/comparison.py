@@ -14,6 +14,7 @@ from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, restricted_mean
 from sim.results.metrics import Series, time_to_target, value_at
 from sim.results.outcome import cautions
+from sim.results.text import counted
 from sim.studies.cells import axis_value
 from sim.studies.footnotes import Footnotes
 from sim.studies.groups import BUDGET_METRICS, BUDGETS, Line, SeedGroup, Target, is_a_number
@@ -273,9 +274,20 @@ class Comparison:
                 (least, of_least), (most, of_most) = ends
                 found.append(
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
-                    f"{of_most:,.0f} ({most}); to give each client the same, use --set run.budget.{kind}=N"
+                    f"{of_most:,.0f} ({most}); {self._remedy(kind)}"
                 )
         return found
+
+    def _remedy(self, kind: str) -> str:
+        """Return what to change so that each client has the same budget."""
+        budgets = [run.view.get("budget") or {} for group in self.groups for run in group.runs]
+        unspent = sum(None in (budget.get("spent_seconds") or ()) for budget in budgets)
+        if unspent:
+            return (
+                f"{counted(unspent, 'run')} ended before all clients had used run.budget; to let them use "
+                "it, set a longer run.duration"
+            )
+        return f"to give each client the same, use --set run.budget.{kind}=N"
 
     @cached_property
     def footnotes(self) -> Footnotes:

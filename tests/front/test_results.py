@@ -88,7 +88,7 @@ def test_finished_results_are_reused(here: Path, monkeypatch: pytest.MonkeyPatch
     summary = json.loads((first.directory / "summary.json").read_text(encoding="utf-8"))
     (first.directory / "summary.json").write_text(json.dumps(summary | {"finished": False}), encoding="utf-8")
     assert again().directory.name == f"{first.directory.name}-2"  # damaged results are not returned
-    monkeypatch.setattr("coterie.reuse.version_of", lambda package: "99.0")
+    monkeypatch.setattr("coterie.reuse.package_version", lambda package: "99.0")
     assert again().directory.name == f"{first.directory.name}-3"
 
 

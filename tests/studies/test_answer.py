@@ -85,7 +85,7 @@ def test_where_another_value_is_best_is_said(tmp_path, monkeypatch) -> None:
     comparison = stated(tmp_path, monkeypatch, results)
     first, second, *_ = answer(comparison)
     assert first.startswith(
-        "a has the best test accuracy at the end on average over the 2 values of speed: 85.5%, 19.0 points"
+        'a has the best test accuracy at the end on average over the 2 values of "speed": 85.5%, 19.0 points'
     )
     assert second == (
         "It is the best in 1 of 2 settings; elsewhere the best is b with speed = 5 (ahead by 2.0 points, 95% "
@@ -124,7 +124,9 @@ def test_the_best_method_is_the_answer_whatever_the_baseline(tmp_path, monkeypat
     comparison = stated(tmp_path, monkeypatch, results)
     other = Comparison(comparison.study, metrics=["accuracy", "accuracy.worst_decile"], baseline="speed=fast")
     first, second, *_ = answer(other)
-    assert first.startswith("f has the best test accuracy at the end on average over the 2 values of speed:")
+    assert first.startswith(
+        'f has the best test accuracy at the end on average over the 2 values of "speed":'
+    )
     assert second == "It is the best in both settings."
     many = dict.fromkeys("fedcba", 0.1) | {"f": 0.3, "c": 0.05}
     listed = Standing(other)._listed(many, "accuracy", most_hurt=min)

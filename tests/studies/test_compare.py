@@ -211,6 +211,27 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
 
 
+def test_a_budget_that_the_duration_cut_short_is_named(small: Small, tmp_path: Path) -> None:
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+    for number, (cell, _) in enumerate(runs_of(small[1])):
+        summary = copy / cell["directory"] / "summary.json"
+        content = json.loads(summary.read_text())
+        spent = [1.0, 2.0, None if number < 2 else 3.0, 4.0]
+        content["budget"] = {"steps": 40, "finished": 4 - (number < 2), "spent_seconds": spent}
+        content["work"]["steps"]["mean"] = 10 * (1 + number)
+        summary.write_text(json.dumps(content))
+        as_if_written(summary.parent)
+    [warning] = [
+        each
+        for each in Comparison(load_study([copy / small[1].directory.name])).warnings
+        if each.startswith("unequal budgets")
+    ]
+    assert warning.endswith(
+        "; 2 runs ended before all clients had used run.budget; to let them use it, set a longer run.duration"
+    )
+
+
 def test_each_cost_says_what_it_is_per(comparison: Comparison) -> None:
     tables = {table.title: table for table in tables_to_show(comparison)}
     [costs] = [table for title, table in tables.items() if title.startswith("Costs of reaching")]

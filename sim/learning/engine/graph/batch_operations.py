@@ -1,4 +1,4 @@
-"""Gradients and losses on one batch of each client, mean features of its samples, outputs on given samples."""
+"""Gradients and losses on one batch of each client, features of its samples, outputs on given ones."""
 
 from dataclasses import dataclass
 from typing import ClassVar
