@@ -82,7 +82,10 @@ def reproduce(
 ) -> None:
     """Repeat runs of an archive, and say for each figure whether it is equal, within chance, or not.
 
-    Exit codes: 0 if all figures are equal or within chance, 1 if not, 2 if the archive is refused.
+    The tables of the archive's comparison must be those that the archived runs give.
+
+    Exit codes: 0 if all figures are equal or within chance and all tables are equal, 1 if not, 2 if the
+    archive is refused.
 
     The code in the archive is executed, unless you pass --no-code, which rejects it.
     """
@@ -121,8 +124,19 @@ def _print(made: Reproduction) -> None:
             echo(f"{each.run}: {line}")
     for name, reason in made.skipped.items():
         echo(f"not repeated: {name}: {reason}", err=True)
-    count, total = len(made.repeated), len(made.files.runs)
-    echo(f"{made.verdict}: {count:,} of {total:,} runs repeated; all figures: {made.result}")
+    for table in made.tables:
+        for difference in table.differences:
+            echo(f"{table.name}: {difference}: {table.verdict}")
+    if made.tables:
+        equal = sum(each.verdict == Verdict.equal for each in made.tables)
+        are = "equal to those" if len(made.tables) > 1 else "equal to that"
+        echo(f"tables: {equal:,} of {len(made.tables):,} {are} computed from the archived runs")
+    verdict = made.verdict_of_runs
+    count = sum(each.verdict == verdict for each in made.repeated)
+    repeated = text.counted(len(made.repeated), "repeated run")
+    archived = text.counted(len(made.files.runs), "run")
+    are = "is" if count == 1 else "are"
+    echo(f"{count:,} of {repeated} {are} {verdict}, of {archived} in the archive; all figures: {made.result}")
 
 
 def _cells(each: Repetition) -> list[str]:

@@ -168,6 +168,13 @@ class Comparison:
         return next(iter([*methods, *stated, *of_words, *self.varied]), None)
 
     @property
+    def stated_baseline(self) -> str | None:
+        """The baseline as "axis=value" if the user or the study stated one; otherwise None."""
+        if self._baseline is None or not self._states_baseline:
+            return None
+        return "=".join(self._baseline)
+
+    @property
     def baseline_text(self) -> str:
         """The baseline in words, such as "method = alone"; "none" without one."""
         if self._baseline is None:

@@ -10,6 +10,7 @@ from sim.errors import UserError
 from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
+from sim.studies.comparison_options import ComparisonOptions
 from sim.studies.forks import forks_table
 from sim.studies.latex import latex, robust_latex
 from sim.studies.page_data import study_page_content
@@ -26,9 +27,13 @@ _INLINE_MAX = 300_000  # characters of a picture or a table in the page
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
-    """Write page, tables (CSV, LaTeX) and pictures (PNG, SVG); return the page's path. Raises UserError."""
+    """Write page, tables (CSV, LaTeX), pictures (PNG, SVG) and options; return the page's path.
+
+    Raises UserError.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        ComparisonOptions.of(comparison).write(folder)
         files = write_csv(comparison, folder)
         tex = {"table.tex": latex(comparison), "robust.tex": robust_latex(comparison)}
         tex = {name: content for name, content in tex.items() if content}

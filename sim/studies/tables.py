@@ -37,6 +37,8 @@ from sim.studies.study import (
     metric_bounds,
 )
 
+CSV_FILES = ("table.csv", "target.csv", "curves.csv", "runs.csv")
+"""Names of the CSV files of a comparison."""
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _SECONDS = ("seconds", "_s", *WAITS)
 _NAMES = {
@@ -134,14 +136,24 @@ def target_cost_text(target: Target) -> str:
 
 def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths."""
-    written = {folder / f"{name}.csv": rows for name, rows in _rows(comparison).items() if rows}
-    for path, rows in written.items():
-        plain = [
-            {text.without_formula(name): text.without_formula(value) for name, value in row.items()}
-            for row in rows
-        ]
-        _frame(plain).write_csv(path)
+    written = {folder / name: frame for name, frame in written_frames(comparison).items()}
+    for path, frame in written.items():
+        frame.write_csv(path)
     return list(written)
+
+
+def written_frames(comparison: Comparison) -> dict[str, pl.DataFrame]:
+    """Return the contents of the files that `write_csv` writes, by name, without formulas."""
+    return {
+        f"{name}.csv": _frame(
+            [
+                {text.without_formula(key): text.without_formula(value) for key, value in row.items()}
+                for row in rows
+            ]
+        )
+        for name, rows in _rows(comparison).items()
+        if rows
+    }
 
 
 def csv_frames(comparison: Comparison) -> dict[str, pl.DataFrame]:

@@ -114,6 +114,7 @@ def unpack(path: Path, folder: Path) -> FileList:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             _require_harmless(entries, size)
+            entries = [entry for entry in entries if not entry.is_dir()]  # other programs also pack folders
             files = _listed(archive)
             _require_listed(entries, files)
             _require_room(folder, sum(entry.file_size for entry in entries))
@@ -145,6 +146,7 @@ def _require_harmless(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None
         if entry.filename.casefold() in seen:
             raise UserError(f"{shown}: is there twice")
         seen.add(entry.filename.casefold())
+    seen = {name for name in seen if not name.endswith("/")}
     folders = {str(parent) for name in seen for parent in PurePosixPath(name).parents}
     if both := seen & folders:
         raise UserError(f"{one_line(min(both), 100)}: is both a file and a folder")
@@ -167,9 +169,11 @@ def _problem(entry: zipfile.ZipInfo) -> str:
     mode = entry.external_attr >> 16
     if entry.filename != entry.orig_filename:
         return "the name has a sign that is not allowed"
-    if problem := name_problem(entry.filename):
+    if problem := name_problem(entry.filename.removesuffix("/")):
         return problem
-    if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+    if entry.is_dir() and entry.file_size:
+        return "must not be a folder with content"
+    if stat.S_IFMT(mode) not in (0, stat.S_IFDIR if entry.is_dir() else stat.S_IFREG):
         return "must be a regular file, not a link, device or folder"
     if entry.flag_bits & 0x1:
         return "is encrypted"

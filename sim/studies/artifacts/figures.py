@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
+import polars as pl
 from scipy import stats
 
 from sim.results.store.run_directory import RunDirectory
+from sim.results.text import counted
 from sim.studies.artifacts.verdict import Verdict
 
 _NOT_SIMULATED = {
@@ -25,7 +27,10 @@ _LEVEL, _SEEDS = 0.99, 3
 
 @dataclass(frozen=True)
 class HeldFigure:
-    """A figure of a run. low, high: where chance may put it; None if only the same value counts."""
+    """A figure of a run. low, high: where chance may put it; None if only the same value counts.
+
+    place: where in a table its first different value is.
+    """
 
     name: str
     published: Any
@@ -33,12 +38,12 @@ class HeldFigure:
     verdict: Verdict
     low: float | None = None
     high: float | None = None
+    place: str = ""
 
     def __str__(self) -> str:
         around = "" if self.low is None else f", chance reaches from {self.low:.6g} to {self.high:.6g}"
-        return (
-            f"{self.name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
-        )
+        name = f"{self.name}, {self.place}" if self.place else self.name
+        return f"{name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
 
 
 def held_against(
@@ -123,5 +128,18 @@ def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance:
 def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> HeldFigure:
     """Hold all rows of a table against each other."""
     one, two = (each.scan(table).collect() for each in (published, reproduced))
-    verdict = Verdict.equal if one.equals(two) else Verdict.different
-    return HeldFigure(f"{table}.parquet", f"{one.height:,} rows", f"{two.height:,} rows", verdict)
+    name, rows, other_rows = f"{table}.parquet", counted(one.height, "row"), counted(two.height, "row")
+    if one.equals(two):
+        return HeldFigure(name, rows, other_rows, Verdict.equal)
+    height = min(one.height, two.height)
+    differs = [one[key][:height].ne_missing(two[key][:height]) for key in one.columns]
+    row = pl.select(pl.any_horizontal(*differs)).to_series().arg_max() if height else None
+    if row is None or not any(each[row] for each in differs):  # the longer table has more rows
+        return HeldFigure(name, rows, other_rows, Verdict.different, place=f"equal up to row {height:,}")
+    column = next(key for key, each in zip(one.columns, differs, strict=True) if each[row])
+    keys = [
+        key for key in one.columns if key not in (column, "value", "weight") and one[key][row] is not None
+    ]
+    at = ", ".join(f"{key} {one[key][row]}" for key in keys)
+    place = f"row {row + 1:,} ({at}), {column}"
+    return HeldFigure(name, one[column][row], two[column][row], Verdict.different, place=place)

@@ -31,6 +31,8 @@ from sim.studies.artifacts.readme import readme
 from sim.studies.index import DONE, INDEX, SweepIndex
 
 RUNS, DATA, LOCK, README = "runs", "data", "requirements.txt", "README.md"
+COMPARISON = "comparison"
+"""Folder of a sweep's comparison, in the folder of the sweep."""
 DATA_BYTES = 100_000_000
 """Largest total size of data files in an archive."""
 _FILES_MAX = 10_000
@@ -314,7 +316,8 @@ def _described(contents: _Contents, name: str, archive: str, sweeps: Sequence[Pa
     listed = FileList.of({}, **facts)
     lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
     told = (contents.question, contents.code, contents.seconds, lacking, commit)
-    contents.members[README] = readme(listed, archive, *told).encode()
+    compared = any(Path(each).parts[2:3] == (COMPARISON,) for each in contents.members)
+    contents.members[README] = readme(listed, archive, *told, compared=compared).encode()
     described = FileList.of(contents.members, **facts)
     contents.members[CRATE] = crate(
         described, contents.question or name, contents.options.license, contents.actions

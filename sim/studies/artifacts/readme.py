@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from sim.results import text
 from sim.studies.artifacts.archive import FileList
 
+_TABLES = " It also computes the tables of the comparison from the runs in this archive, and compares them."
+
 
 def readme(
     files: FileList,
@@ -14,8 +16,14 @@ def readme(
     seconds: float,
     left_out: Sequence[str],
     commit: object,
+    *,
+    compared: bool,
 ) -> str:
-    """Return the README. archive: name of its file. seconds: time of all runs. commit: coterie's commit."""
+    """Return the README of an archive.
+
+    archive: name of its file. seconds: time of all runs. commit: coterie's commit. compared: True if the
+    archive has a comparison.
+    """
     parts = [
         f"# {files.name}",
         question,
@@ -23,12 +31,12 @@ def readme(
         f"```\npip install -r requirements.txt\ncoterie reproduce {archive} --all\n```",
         f"The {len(files.runs):,} runs took {text.duration(round(seconds))} in total. Without `--all`, a "
         "sample of the runs is repeated. The command says for each figure whether it is equal, within "
-        "chance, or not.",
+        f"chance, or not.{_TABLES if compared else ''}",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
         f"install coterie from its source with `pip install .`{_at(commit)}.",
         _code(code),
         "## Contents",
-        "\n".join(_contents(files)),
+        "\n".join(_contents(files, bool(code), compared)),
     ]
     if left_out:
         parts += ["## Not in this archive", "\n".join(f"- {each}" for each in left_out)]
@@ -41,19 +49,29 @@ def _at(commit: object) -> str:
 
 def _code(code: Sequence[str]) -> str:
     if not code:
-        return "The archive contains no code; only the code of coterie is executed."
+        return "The archive contains no code of its authors; only the code of coterie is executed."
     names = "\n".join(f"- `{name}`" for name in code)
     rule = "The command executes the code of this archive, unless you pass `--no-code`, which rejects it:"
     return f"{rule}\n\n{names}"
 
 
-def _contents(files: FileList) -> list[str]:
-    lines = [f"- `{files.study}/`: the study, its code and its comparison"] if files.study else []
+def _contents(files: FileList, has_code: bool, compared: bool) -> list[str]:
+    """Return a line for each file or folder. has_code: True if the archive has the user's code."""
+    of_study = ["the study", *(["its code"] if has_code else []), *(["its comparison"] if compared else [])]
+    of_run = ["its scenario", *(["its code"] if has_code else []), "its summary", "its tables"]
+    lines = [f"- `{files.study}/`: {_listed(of_study)}"] if files.study else []
     lines += [
-        "- `runs/`: a folder for each run with its scenario, its code, its summary, and its tables",
+        f"- `runs/`: a folder for each run with {_listed(of_run)}",
         *(["- `data/`: the data files that the scenarios name"] if files.data else []),
         "- `requirements.txt`: exact versions of the packages",
         "- `coterie-pack.json`: the sizes and SHA-256 hashes of all files",
         "- `ro-crate-metadata.json`: the same facts as an RO-Crate 1.3",
     ]
     return lines
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Return parts in a sentence: "a", "a and b", "a, b, and c"."""
+    if len(parts) < 3:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"

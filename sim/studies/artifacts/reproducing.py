@@ -17,6 +17,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.studies.artifacts.archive import FileList, PackedRun, unpack
+from sim.studies.artifacts.compared_tables import ComparedTable, compared_tables
 from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
 from sim.studies.artifacts.packing import RUNS
 from sim.studies.artifacts.verdict import Verdict
@@ -49,7 +50,10 @@ class Repetition:
 
 @dataclass
 class Reproduction:
-    """An unpacked archive, and its repeated runs. skipped: reasons by run that cannot be repeated."""
+    """An unpacked archive, and its repeated runs. skipped: reasons by run that cannot be repeated.
+
+    tables: the tables of the archive's comparisons, next to those that its runs give.
+    """
 
     folder: Path
     files: FileList
@@ -57,9 +61,17 @@ class Reproduction:
     skipped: dict[str, str]
     code: list[str]
     repeated: list[Repetition] = field(default_factory=list)
+    tables: list[ComparedTable] = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:
+        """The worst verdict of all runs and tables."""
+        is_equal = all(table.verdict == Verdict.equal for table in self.tables)
+        return self.verdict_of_runs if is_equal else Verdict.different
+
+    @property
+    def verdict_of_runs(self) -> Verdict:
+        """The worst verdict of all repeated runs."""
         found = {each.verdict for each in self.repeated}
         order = (Verdict.different, Verdict.chance, Verdict.equal)
         return next((verdict for verdict in order if verdict in found), Verdict.different)
@@ -122,9 +134,11 @@ def repeat(
 ) -> None:
     """Run the chosen runs again, and hold their figures against the archive's. Raises UserError.
 
-    Scenarios are read first, so that code is refused before any run.
+    The tables of the archive's comparisons are compared, too. Scenarios are read first, so that code is
+    refused before any run.
     """
     tasks = {run.directory: _task(made, run, how) for run in made.chosen}
+    made.tables = compared_tables(made.packed)
     results: dict[str, CellResult] = {}
 
     def add(task: Task, result: CellResult) -> None:
@@ -188,6 +202,10 @@ def _write(made: Reproduction) -> None:
     content: dict[str, Any] = {
         "verdict": made.verdict,
         "skipped": made.skipped,
+        "tables": [
+            {"table": each.name, "verdict": each.verdict, "differences": each.differences}
+            for each in made.tables
+        ],
         "runs": [
             {
                 "run": each.run,

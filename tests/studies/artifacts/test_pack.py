@@ -110,6 +110,15 @@ def test_an_archive_is_an_ro_crate(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_the_readme_lists_code_only_if_there_is_some(made: Path, tmp_path: Path) -> None:
+    packed = pack(made, tmp_path / "a.zip")
+    has_code = any(name.endswith(".py") for name in packed.files.files)
+    said = contents(packed.path)["README.md"].decode()
+    assert ("its code" in said) == has_code and ("contains no code" in said) != has_code
+    assert "comparison" not in said
+
+
+@pytest.mark.long
 def test_options_leave_parts_out(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     full, small = [

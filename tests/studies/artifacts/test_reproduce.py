@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -11,8 +12,10 @@ import zipfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -25,10 +28,14 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.artifacts import archive as archives
 from sim.studies.artifacts import figures
 from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
+from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import Reproduction, open_archive, repeat
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
+from sim.studies.comparison import Comparison
+from sim.studies.pages import write_comparison
+from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.worker import CellOptions
 from tests.simulation.worlds import QUADRATIC
@@ -96,7 +103,8 @@ def elsewhere(archive: Path, folder: Path, *options: str) -> subprocess.Complete
 def test_an_archive_is_reproduced_elsewhere(packed: dict[str, Path], tmp_path: Path, name: str) -> None:
     done = elsewhere(packed[name], tmp_path, "--runs", "2")
     assert done.returncode == 0, done.stderr
-    assert f"\nequal: {1 if name == 'run_of' else 2} of " in done.stdout
+    said = "1 of 1 repeated run is equal" if name == "run_of" else "2 of 2 repeated runs are equal"
+    assert f"\n{said}, of " in done.stdout and "tables: " not in done.stdout
     assert ("executes code of the archive: " in done.stderr) == (name == "run_of")
     said = json.loads((tmp_path / "reproduced-a" / "reproduction.json").read_text(encoding="utf-8"))
     assert said["verdict"] == "equal"
@@ -123,7 +131,7 @@ def test_a_method_in_a_package_is_found_in_the_archive(
     shutil.rmtree(tmp_path / "study")
     done = elsewhere(archive, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "\nequal: 1 of 1 runs repeated" in done.stdout
+    assert "\n1 of 1 repeated run is equal, of 1 run in the archive; all figures: " in done.stdout
 
 
 @pytest.mark.long
@@ -140,7 +148,8 @@ def test_a_changed_figure_is_found(packed: dict[str, Path], tmp_path: Path) -> N
         app, ["reproduce", str(archive), "--out", str(tmp_path / "out"), "-q", "-j", "1"]
     )
     assert said.exit_code == 1
-    assert "distance.mean: published" in said.stdout and "not equal: 1 of 1 runs repeated" in said.stdout
+    assert "distance.mean: published" in said.stdout
+    assert "\n1 of 1 repeated run is not equal, of 1 run in the archive; " in said.stdout
     assert "the archive is not reproduced" in said.stderr
 
 
@@ -152,8 +161,31 @@ def test_a_changed_table_is_found(packed: dict[str, Path], tmp_path: Path) -> No
         return tables[1 - tables.index(content)] if name.endswith("metrics.parquet") else content
 
     made = repeated(changed(packed["runs_of"], tmp_path / "b.zip", swapped), tmp_path / "out", 1)
-    wrong = [figure.name for figure in made.repeated[0].figures if figure.verdict != Verdict.equal]
-    assert wrong == ["metrics.parquet"] and made.verdict == Verdict.different
+    [wrong] = [figure for figure in made.repeated[0].figures if figure.verdict != Verdict.equal]
+    assert wrong.name == "metrics.parquet" and made.verdict == Verdict.different
+    assert re.match(
+        r"metrics\.parquet, row \d+ \(time [\d.]+, actor \S+, name \w+\), value: published [\d.e-]+, "
+        r"reproduced [\d.e-]+: not equal$",
+        str(wrong),
+    )
+
+
+def test_the_first_difference_of_a_table_is_named() -> None:
+    rows = pl.DataFrame({"time": [0.0, 1.0], "source": ["a", "b"], "weight": [1.0, None]})
+
+    def said(other: pl.DataFrame) -> str:
+        runs = [
+            cast(RunDirectory, SimpleNamespace(scan=lambda _, each=each: each.lazy()))
+            for each in (rows, other)
+        ]
+        return str(figures._of_table("graph", *runs))
+
+    assert said(rows) == "graph.parquet: published 2 rows, reproduced 2 rows: equal"
+    changed = rows.with_columns(weight=pl.Series([1.0, 0.5]))
+    place = "graph.parquet, row 2 (time 1.0, source b), weight"
+    assert said(changed) == f"{place}: published None, reproduced 0.5: not equal"
+    place = "graph.parquet, equal up to row 1"
+    assert said(rows[:1]) == f"{place}: published 2 rows, reproduced 1 row: not equal"
 
 
 def test_the_same_machine_leaves_nothing_to_chance(packed: dict[str, Path], tmp_path: Path) -> None:
@@ -211,6 +243,110 @@ def test_runs_that_cannot_be_repeated_are_named(packed: dict[str, Path], tmp_pat
             open_archive(archive, tmp_path / f"out-{len(why)}")
 
 
+# --- tables of the comparison -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of a sweep with a comparison that has options."""
+    folder = tmp_path_factory.mktemp("compared")
+    sweep = sweep_of(folder)
+    comparison = Comparison(
+        load_study([sweep], [1, 2]), metrics=["distance"], baseline="method=gossip", target=0.5
+    )
+    write_comparison(comparison, sweep / "comparison")
+    archive = pack(sweep, folder / "a.zip").path
+    shutil.rmtree(folder / "runs")
+    return archive
+
+
+def tables_of(archive: Path, out: Path) -> dict[str, tuple[str, ...]]:
+    unpack(archive, out)
+    return {table.name.rpartition("/")[2]: table.differences for table in compared_tables(out)}
+
+
+NAMES = {"table.csv", "target.csv", "curves.csv", "runs.csv"}
+
+
+@pytest.mark.long
+def test_the_tables_of_a_comparison_are_computed_again(compared: Path, tmp_path: Path) -> None:
+    assert tables_of(compared, tmp_path / "out") == dict.fromkeys(NAMES, ())
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert (
+        "/`: the study and its comparison\n" in readme and "computes the tables of the comparison" in readme
+    )
+
+
+@pytest.mark.long
+def test_a_forged_table_is_found(compared: Path, tmp_path: Path) -> None:
+    def forged(name: str, content: bytes) -> bytes:
+        if not name.endswith("comparison/table.csv"):
+            return content
+        header, first, *others = content.decode().splitlines(keepends=True)
+        cells = first.split(",")
+        cells[header.split(",").index("mean")] = "0.125"
+        return "".join([header, ",".join(cells), *others]).encode()
+
+    archive = changed(compared, tmp_path / "b.zip", forged)
+    said = CliRunner().invoke(
+        app, ["reproduce", str(archive), "--out", str(tmp_path / "out"), "-q", "-j", "1", "--runs", "1"]
+    )
+    assert said.exit_code == 1 and "the archive is not reproduced" in said.stderr
+    found = re.search(
+        r"^(\S+): row 2, column mean: archive 0\.125, computed (\S+): not equal$", said.stdout, re.M
+    )
+    assert found and found[1].endswith("/comparison/table.csv") and float(found[2]) != 0.125
+    assert "\ntables: 3 of 4 equal to those computed from the archived runs\n" in said.stdout
+    assert "\n1 of 1 repeated run is equal, of 12 runs in the archive; " in said.stdout
+    written = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
+    assert written["verdict"] == "not equal"
+    assert [each["verdict"] for each in written["tables"]].count("equal") == 3
+
+
+@pytest.mark.long
+def test_other_differences_of_tables_are_named(compared: Path, tmp_path: Path) -> None:
+    def all_new(name: str, content: bytes) -> bytes | None:
+        rows = content.splitlines(keepends=True) if name.endswith(".csv") else []
+        match name.rpartition("/")[2]:
+            case "table.csv":
+                return b"".join([rows[0].replace(b"mean", b"median", 1), *rows[1:]])
+            case "target.csv":
+                return b"".join(rows[:-1])
+            case "curves.csv":
+                return b"".join([rows[0], *[row.replace(b"gossip", b"alone") for row in rows[1:]]])
+            case "runs.csv":
+                return b"\xff\n"
+        return content
+
+    found = tables_of(changed(compared, tmp_path / "b.zip", all_new), tmp_path / "out")
+    assert found["table.csv"] == ("row 1: other columns than those computed: mean, median",)
+    assert re.fullmatch(r"row \d+: only in the computed table", found["target.csv"][0])
+    assert len(found["curves.csv"]) == 10
+    assert found["curves.csv"][0].endswith("column method: archive alone, computed gossip")
+    assert found["runs.csv"][0].startswith("is not a CSV file")
+
+
+@pytest.mark.long
+def test_tables_without_options_are_those_of_the_study(compared: Path, tmp_path: Path) -> None:
+    def without(name: str, content: bytes) -> bytes | None:
+        return None if name.endswith("comparison/options.json") else content
+
+    found = tables_of(changed(compared, tmp_path / "b.zip", without), tmp_path / "out")
+    assert found["target.csv"][0] == "the archived runs give no such table"
+    assert all(lines[-1].startswith("the archive has no options.json") for lines in found.values())
+
+
+def test_digits_of_other_libraries_and_folders_count_as_equal() -> None:
+    for one, two, equal in (
+        ("0.1", "0.10000000000000002", True),
+        ("0.1", "0.1000001", False),
+        ("", "0.0", False),
+        ("../../../data/1/a.csv", "../../data/1/a.csv", True),
+        ("a", "b", False),
+    ):
+        assert _is_equal(one, two) == equal
+
+
 # --- hostile archives ---------------------------------------------------------------------------------------
 
 
@@ -245,7 +381,13 @@ HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
     "link": ([(of_mode("a", stat.S_IFLNK | 0o777), b"/etc/passwd"), listing("a")], "not a link, device"),
     "device": ([(of_mode("a", stat.S_IFCHR | 0o666), b"x"), listing("a")], "not a link, device"),
     "pipe": ([(of_mode("a", stat.S_IFIFO | 0o666), b"x"), listing("a")], "not a link, device"),
-    "folder": ([("a/", b""), listing("a/")], "must be a relative path"),
+    "folder": ([("a/", b""), listing("a/")], "a/: is missing"),
+    "folder up": ([("a/../../", b""), listing()], "without . and .."),
+    "folder absolute": ([("/a/", b""), listing()], "must be a relative path"),
+    "folder without a name": ([("a//", b""), listing()], "must be a relative path"),
+    "folder backslash": ([("..\\a/", b""), listing()], "sign that is not allowed"),
+    "folder content": ([("a/", b"x"), listing()], "a folder with content"),
+    "folder link": ([(of_mode("a/", stat.S_IFLNK | 0o777), b""), listing()], "not a link, device"),
     "twice": ([("a", b"x"), ("A", b"x"), listing("a", "A")], "is there twice"),
     "both": ([("a", b"x"), ("a/b", b"x"), listing("a", "a/b")], "both a file and a folder"),
     "no list": ([("a", b"x")], "is not an archive of `coterie pack`"),
@@ -271,6 +413,15 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     written = [path for path in (tmp_path / "in").rglob("*") if path.is_file()]
     assert len(written) == (name == "hash")  # the hash is known only once a file was read
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "in"]
+
+
+def test_an_archive_that_was_zipped_again_is_unpacked(packed: dict[str, Path], tmp_path: Path) -> None:
+    """Other programs also pack the folders, as entries without content."""
+    shutil.unpack_archive(packed["runs_of"], tmp_path / "files")
+    again = Path(shutil.make_archive(str(tmp_path / "again"), "zip", tmp_path / "files"))
+    with zipfile.ZipFile(again) as file:
+        assert "runs/" in file.namelist()
+    assert unpack(again, tmp_path / "out") == unpack(packed["runs_of"], tmp_path / "other")
 
 
 def test_a_refused_archive_leaves_no_files(tmp_path: Path) -> None:
