@@ -21,7 +21,7 @@ from sim.studies.artifacts.verdict import Verdict
 if TYPE_CHECKING:
     from sim.studies.artifacts.reproducing import Repetition, Reproduction
 
-_SHOWN = 10  # figures of a run that are not equal
+_SHOWN = 10  # figures of a run, or values of tables, that are not equal
 
 
 @app.command()
@@ -124,9 +124,11 @@ def _print(made: Reproduction) -> None:
             echo(f"{each.run}: {line}")
     for name, reason in made.skipped.items():
         echo(f"not repeated: {name}: {reason}", err=True)
-    for table in made.tables:
-        for difference in table.differences:
-            echo(f"{table.name}: {difference}: {table.verdict}")
+    differences = [
+        f"{table.name}: {each}: {table.verdict}" for table in made.tables for each in table.differences
+    ]
+    for line in differences[:_SHOWN]:
+        echo(line)
     if made.tables:
         equal = sum(each.verdict == Verdict.equal for each in made.tables)
         are = "equal to those" if len(made.tables) > 1 else "equal to that"

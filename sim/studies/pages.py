@@ -10,12 +10,12 @@ from sim.errors import UserError
 from sim.results.report.columns import json_for_script, packed
 from sim.results.report.html import rendered_page
 from sim.studies.comparison import Comparison
-from sim.studies.comparison_options import ComparisonOptions
+from sim.studies.comparison_options import OPTIONS, ComparisonOptions
 from sim.studies.forks import forks_table
 from sim.studies.latex import latex, robust_latex
 from sim.studies.page_data import study_page_content
 from sim.studies.pictures import write_pictures
-from sim.studies.tables import tables_to_show, write_csv
+from sim.studies.tables import CSV_FILES, tables_to_show, write_csv
 
 PAGE = "comparison.html"
 _BUTTONS = {
@@ -33,8 +33,11 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        has_earlier = (folder / OPTIONS).is_file()
         ComparisonOptions.of(comparison).write(folder)
         files = write_csv(comparison, folder)
+        for name in set(CSV_FILES).difference(file.name for file in files) if has_earlier else ():
+            (folder / name).unlink(missing_ok=True)  # such as the costs of an earlier target
         tex = {"table.tex": latex(comparison), "robust.tex": robust_latex(comparison)}
         tex = {name: content for name, content in tex.items() if content}
         for name, content in tex.items():

@@ -56,7 +56,7 @@ def compared_tables(packed: Path) -> list[ComparedTable]:
         for file in files:
             differences = list(islice(_differences(file, computed.get(file.name)), _SHOWN))
             if differences and not (folder / OPTIONS).is_file():
-                differences.append(f"the archive has no {OPTIONS}; the tables are computed without options")
+                differences.insert(0, f"the archive has no {OPTIONS}; the table is computed without options")
             found.append(ComparedTable(_name(file, packed), tuple(differences)))
     return found
 
@@ -76,7 +76,7 @@ def _computed(folder: Path) -> dict[str, Rows]:
 def _differences(file: Path, computed: Rows | None) -> Iterator[str]:
     """Yield the differences of a file; its first row, the header, has the number 1."""
     if computed is None:
-        yield "the archived runs give no such table"
+        yield "the archived runs give no such table with the options of the comparison"
         return
     try:
         with file.open(encoding="utf-8", newline="") as opened:

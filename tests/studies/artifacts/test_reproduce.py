@@ -327,13 +327,23 @@ def test_other_differences_of_tables_are_named(compared: Path, tmp_path: Path) -
 
 
 @pytest.mark.long
+def test_a_comparison_leaves_no_table_of_earlier_options(compared: Path, tmp_path: Path) -> None:
+    listed = unpack(compared, tmp_path / "out")
+    assert listed.study is not None
+    sweep = tmp_path / "out" / listed.study
+    write_comparison(Comparison(load_study([sweep])), sweep / "comparison")
+    found = compared_tables(tmp_path / "out")
+    assert len(found) == 3 and {table.verdict for table in found} == {Verdict.equal}
+
+
+@pytest.mark.long
 def test_tables_without_options_are_those_of_the_study(compared: Path, tmp_path: Path) -> None:
     def without(name: str, content: bytes) -> bytes | None:
         return None if name.endswith("comparison/options.json") else content
 
     found = tables_of(changed(compared, tmp_path / "b.zip", without), tmp_path / "out")
-    assert found["target.csv"][0] == "the archived runs give no such table"
-    assert all(lines[-1].startswith("the archive has no options.json") for lines in found.values())
+    assert found["target.csv"][1].startswith("the archived runs give no such table")
+    assert all(lines[0].startswith("the archive has no options.json") for lines in found.values())
 
 
 def test_digits_of_other_libraries_and_folders_count_as_equal() -> None:
