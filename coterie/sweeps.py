@@ -26,7 +26,7 @@ from coterie.arguments import (
 )
 from coterie.runs import Run
 from sim.cli.console import Terminal
-from sim.cli.studies import SweepLine
+from sim.cli.studies import SweepStatusLine
 from sim.errors import UserError, require_packages
 from sim.plugins.loader import require_not_loading
 from sim.run.process import without_main_module
@@ -179,7 +179,7 @@ def sweep(
     at_once = jobs_of(jobs) or default_jobs(planned.threads, device)
     how = CellOptions(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
     execute = in_processes(at_once)
-    with without_main_module(), SweepLine(Terminal(stderr=True), quiet) as line:
+    with without_main_module(), SweepStatusLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:
         print(notice, file=sys.stderr)

@@ -15,7 +15,7 @@ _STIFFNESS = 1e-3
 """Weight of a proximal term that represents a constant gradient: a weak pull to a far point."""
 
 
-class Descent(Component, ABC):
+class ThetaUpdate(Component, ABC):
     """Update of one client's theta_i in an iteration: the model that peers evaluate, and the M-step."""
 
     def __init__(self, client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> None:
@@ -46,7 +46,7 @@ class Descent(Component, ABC):
         return self.posterior.prior.own_weight / total, 1 / total
 
 
-class PeersUpdates(Descent):
+class PeersUpdates(ThetaUpdate):
     """First-order cross gradients: gradients for peers' own models replace gradients for this client's model.
 
     A client trains first, and sends its peers the trained model.
@@ -75,7 +75,7 @@ class PeersUpdates(Descent):
         return mixed
 
 
-class JudgedFirst(Descent):
+class JudgedFirst(ThetaUpdate):
     """Base of updates in which the peers' answers come before the local steps."""
 
     async def model_to_judge(self, number: int) -> Vector:
@@ -139,7 +139,7 @@ class ExactGradients(JudgedFirst):
         return client.params + own * update
 
 
-def make_descent(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> Descent:
+def make_descent(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> ThetaUpdate:
     """Return the M-step of the settings."""
     posterior = evaluations.posterior
     kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from sim.cli import options
 from sim.cli.console import Terminal
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
-from sim.cli.studies import Executor, Jobs, SweepLine, executor, print_table
+from sim.cli.studies import Executor, Jobs, SweepStatusLine, executor, print_table
 from sim.cli.tuning import app
 from sim.errors import UserError
 from sim.results import text
@@ -104,7 +104,7 @@ def reproduce(
         execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
         started_s, total = time.perf_counter(), len(made.chosen)
-        with signals_handled_by(raise_interrupted), SweepLine(Terminal(stderr=True), quiet) as line:
+        with signals_handled_by(raise_interrupted), SweepStatusLine(Terminal(stderr=True), quiet) as line:
 
             def show(done: int, running: tuple[float, ...]) -> None:
                 elapsed_s = time.perf_counter() - started_s

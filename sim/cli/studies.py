@@ -164,7 +164,7 @@ def executor(
     return in_processes(at_once), at_once
 
 
-class SweepLine(StatusLine):
+class SweepStatusLine(StatusLine):
     last = ""
 
     def show(self, progress: SweepProgress) -> None:
@@ -177,9 +177,9 @@ class SweepLine(StatusLine):
 
 
 @contextmanager
-def resumable(quiet: bool) -> Iterator[SweepLine]:
+def resumable(quiet: bool) -> Iterator[SweepStatusLine]:
     """Show the progress of many runs; if the user interrupts them, exit and say how to resume."""
-    line = SweepLine(Terminal(stderr=True), quiet)
+    line = SweepStatusLine(Terminal(stderr=True), quiet)
     try:
         with signals_handled_by(raise_interrupted), line:
             yield line

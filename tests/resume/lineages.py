@@ -20,7 +20,7 @@ from sim.learning.engine.lineage import ColumnRange, Lineage, Source
 from sim.learning.engine.recorded import Computation, PendingFactor, RecordedEngine, RecordedFactor, owner
 from sim.learning.engine.snapshot import VectorId
 from sim.learning.engine.vector_pool import VectorPool
-from sim.run.resume.lineage import Moment, ObserverOfModels, SimulationWithModels
+from sim.run.resume.lineage import EvaluatedModelsObserver, Moment, SimulationWithModels
 from sim.run.setup.builder import build
 from tests.simulation.worlds import load
 
@@ -97,7 +97,7 @@ def capturing(folder: Path, text: str, *overrides: str) -> Iterator[Simulation]:
 def require_sums(simulation: Simulation) -> int:
     """Each evaluated model is the sum of its sources times their coefficients; returns how many there are."""
     engine, observer = simulation.engine, simulation.observer
-    assert isinstance(engine, KeepingEngine) and isinstance(observer, ObserverOfModels)
+    assert isinstance(engine, KeepingEngine) and isinstance(observer, EvaluatedModelsObserver)
     moments = observer.moments
     lineage = Lineage(engine.records, engine.factors())
     built = [np.zeros(width_of(moment)) for moment in moments]

@@ -96,7 +96,7 @@ def lineage_of(
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice, classes=classes) as replay:
         simulation = replay.simulation
         engine, observer = simulation.engine, simulation.observer
-        assert isinstance(engine, RecordedEngine) and isinstance(observer, ObserverOfModels)
+        assert isinstance(engine, RecordedEngine) and isinstance(observer, EvaluatedModelsObserver)
         number = None if client is None else replay.client(client).index
         engine.now = simulation.loop.time
         end_s = replay.end_s if time_s is None else time_s
@@ -114,7 +114,7 @@ def lineage_of(
         return traced(simulation, moments, logged_factors(frames(replay.folder / READS)), windows, recent_s)
 
 
-class ObserverOfModels(Observer):
+class EvaluatedModelsObserver(Observer):
     """Observer that notes each evaluated model, without references to vectors.
 
     The model is the first one that the method's `evaluated` returns, if the method defines it; for an
@@ -176,7 +176,7 @@ class ObserverOfModels(Observer):
 class SimulationWithModels(Simulation):
     """Simulation whose observer notes the evaluated models."""
 
-    observed_by = ObserverOfModels
+    observed_by = EvaluatedModelsObserver
 
 
 def _terms_of(ensemble: Ensemble) -> RecordedTerms:
