@@ -400,7 +400,7 @@ def test_held_back_samples_are_split_from_the_training_samples(share: float, see
 
 def test_holding_back_everything_is_refused() -> None:
     partition = iid(TEN, 3, 0, samples_per_client=2)
-    with pytest.raises(UserError, match=r"validation_share = 0\.9 leaves client 0 with 2 samples"):
+    with pytest.raises(UserError, match=r"validation_share = 0\.9: client 0 has 2 samples"):
         partition.hold_back(0.9, 0)
     with pytest.raises(UserError, match="client 0 has 1 sample, and none would be left for training"):
         iid(TEN, 3, 0, samples_per_client=1).hold_back(0.5, 0)
