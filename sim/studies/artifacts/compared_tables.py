@@ -81,7 +81,7 @@ def _differences(file: Path, computed: Rows | None) -> Iterator[str]:
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             archived = csv.DictReader(opened, restkey="", restval="")
-            names, wanted = list(archived.fieldnames or ()), list(computed[0])
+            names, wanted = list(archived.fieldnames or ()), list(computed[0]) if computed else []
             if names != wanted:
                 other = [*[each for each in names if each not in wanted], *set(wanted).difference(names)]
                 listed = ", ".join(sorted(one_line(each, 100) for each in other)) or "in another order"
