@@ -22,16 +22,24 @@ def quiet_collector() -> Iterator[None]:
     The time of a collection determines which pending jobs are still needed, and so the content of batches.
     It must not depend on the number of objects that other code allocates.
     """
-    enabled = gc.isenabled()
+    global _quiet
+    if _quiet:  # several runs of this process overlap
+        yield
+        return
+    enabled, _quiet = gc.isenabled(), True
     gc.disable()
     _finished.make_room()
     gc.freeze()
     try:
         yield
     finally:
+        _quiet = False
         gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+_quiet = False
 
 
 class _FinishedRuns:

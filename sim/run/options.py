@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from sim.errors import UserError
 from sim.run.save.evaluation_callback import EvaluationFunction
 from sim.run.save.progress import Show
 from sim.run.setup.engine import MakeWorkers, threads_here
+from sim.run.together import Seat
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -46,6 +48,12 @@ class RunOptions:
     """Factory of the workers that compute parts of batches. The results do not depend on it."""
     report: bool = True
     """True to write a report."""
+    seat: Seat | None = None
+    """Place among runs that compute together; None for a run by itself."""
+
+    def cpu_s(self) -> float:
+        """Return the processor time that the run has used, plus a constant."""
+        return time.process_time() if self.seat is None else time.thread_time()
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:

@@ -33,7 +33,7 @@ from sim.run.save.progress import ALONE, WRITING
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
 from sim.run.save.watcher import Watcher
-from sim.run.setup.builder import PreparedRun, built
+from sim.run.setup.builder import SIMULATED, PreparedRun, built
 from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
@@ -50,11 +50,12 @@ def run_scenario(
     scenario, or one that cannot continue exactly, and Deadlock if every client waits forever. If there are
     metrics, the results are written first, and a note of the error names their directory.
     """
-    started_s, started_cpu_s = time.perf_counter(), time.process_time()
+    started_s, started_cpu_s = time.perf_counter(), options.cpu_s()
     if earlier is not None and earlier.checkpoint is not None:
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
-    with interrupts.answered(), built(scenario, *where, workers=options.workers) as run:
+    classes = SIMULATED if options.seat is None else replace(SIMULATED, engine=options.seat.engine)
+    with interrupts.answered(), built(scenario, *where, classes, options.workers) as run:
         if options.notice is not None:
             for line in run.notices:
                 options.notice(line)
@@ -134,7 +135,8 @@ class _RunOfScenario:
         self.watcher = Watcher(self.simulation, show, started_s, self.checkpoints.look)
         self.callback = EvaluationCallback(options.on_evaluation)
         collection = GarbageCollection()
-        for hook in (collection, self.checkpoints, self.watcher, self.callback, *options.hooks):
+        own = [] if options.seat is None else [options.seat]
+        for hook in (collection, self.checkpoints, self.watcher, self.callback, *own, *options.hooks):
             self.simulation.add_hook(hook)
 
     def result(self) -> RunResult:
@@ -193,7 +195,7 @@ class _RunOfScenario:
 
     def _add_energy(self, summary: dict[str, Any]) -> None:
         if (meter := self.run.meter) is not None:
-            cpu_s = time.process_time() - self.started_cpu_s
+            cpu_s = self.options.cpu_s() - self.started_cpu_s
             summary["energy"] = meter.summary(self.simulation, cpu_s)
 
     def _leaves_results(self, error: BaseException) -> bool:

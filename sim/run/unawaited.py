@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
 import actors
 import protocols.framework.client
@@ -22,11 +23,43 @@ _MACHINERY = (
 
 @contextmanager
 def unawaited_coroutines() -> Iterator[list[str]]:
-    """Collect a line for each coroutine that was never awaited while this context is open."""
-    known: set[tuple[str, str, int]] = set()
-    found: list[str] = []
+    """Collect a line for each coroutine that this thread never awaited while this context is open."""
+    found: dict[tuple[str, str, int], str] = {}
+    lines: list[str] = []
+    if not _found:
+        _shown.install()
+    before, _found[get_ident()] = _found.get(get_ident()), found
+    try:
+        yield lines
+    finally:
+        if before is None:
+            del _found[get_ident()]
+        else:
+            _found[get_ident()] = before
+        lines += found.values()
+        if not _found:
+            _shown.remove()
 
-    def show(
+
+_found: dict[int, dict[tuple[str, str, int], str]] = {}
+"""Lines by thread: several runs of a process overlap, each in its thread."""
+
+
+class _ShownWarnings:
+    """Python's handling of warnings, which all threads share, while runs collect some of them."""
+
+    def install(self) -> None:
+        self._context = warnings.catch_warnings()
+        self._context.__enter__()
+        self._original = warnings.showwarning
+        warnings.filterwarnings("always", _NEVER_AWAITED.pattern, RuntimeWarning)
+        warnings.showwarning = self._show
+
+    def remove(self) -> None:
+        self._context.__exit__(None, None, None)
+
+    def _show(
+        self,
         message: Warning | str,
         category: type[Warning],
         filename: str,
@@ -34,18 +67,14 @@ def unawaited_coroutines() -> Iterator[list[str]]:
         file: object = None,
         line: object = None,
     ) -> None:
-        match = _NEVER_AWAITED.match(str(message))
-        if match is None:
-            original(message, category, filename, lineno)
-        elif (key := (match[1], filename, lineno)) not in known:
-            known.add(key)
-            found.append(_in_words(*key))
+        match, found = _NEVER_AWAITED.match(str(message)), _found.get(get_ident())
+        if match is None or found is None:
+            self._original(message, category, filename, lineno)
+        elif (key := (match[1], filename, lineno)) not in found:
+            found[key] = _in_words(*key)
 
-    with warnings.catch_warnings():
-        original = warnings.showwarning
-        warnings.filterwarnings("always", _NEVER_AWAITED.pattern, RuntimeWarning)
-        warnings.showwarning = show
-        yield found
+
+_shown = _ShownWarnings()
 
 
 def _in_words(name: str, file: str, line: int) -> str:

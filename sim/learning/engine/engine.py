@@ -1,5 +1,6 @@
 """The engine: it collects the jobs of all clients, and computes them in batches when a value is needed."""
 
+import gc
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -94,11 +95,14 @@ class Engine:
         self._interned: dict[Hashable, Hashable] = {}
         self._scalars = self.pool(1)
         self.one = Slot(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
-        assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
+        assert self._scalars.data[0, 0] == 1, "operations rely on row 0 of the scalars being the constant 1"
         self._zero_slots: dict[int, Slot] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
-        self._execution = Execution(self.statistics, self.device, self.workers)
+        self._execution = self._new_execution()
+
+    def _new_execution(self) -> Execution:
+        return Execution(self.statistics, self.device, self.workers)
 
     def unused(self) -> "Engine":
         """Return a new, empty engine on the same data, with the same settings."""
@@ -360,8 +364,11 @@ class Engine:
         """Return the pool of vectors of `width` numbers."""
         pool = self.pools.get(width)
         if pool is None:
-            pool = self.pools[width] = VectorPool(width, META if self.read_log.is_replay else self.device)
+            pool = self.pools[width] = self._new_pool(width)
         return pool
+
+    def _new_pool(self, width: int) -> VectorPool:
+        return VectorPool(width, META if self.read_log.is_replay else self.device)
 
     def _zeros(self, width: int) -> Slot:
         """Return a row of zeros that all new optimizers share; rows are written only once."""
@@ -377,7 +384,11 @@ class Engine:
     @property
     def bytes_held(self) -> int:
         """Memory of all pools, in bytes; pools never shrink, so this is also the maximum."""
-        return sum(pool.data.numel() * 4 for pool in self.pools.values())
+        return sum(pool.bytes_held for pool in self.pools.values())
+
+    def free_cycles(self, generation: int) -> None:
+        """Collect the cyclic garbage of the process up to a generation of Python's collector."""
+        gc.collect(generation)
 
     @property
     def backends(self) -> list[str]:

@@ -21,8 +21,9 @@ The limits do not depend on the number of cores, since the rows of the results d
 """
 
 _THIS_THREAD = Workers()
-_Outputs = tuple[Tensor | Rows | None, ...]
-_Started = tuple[Operation, list[GraphNode], Callable[[], _Outputs]]
+Outputs = tuple[Tensor | Rows | None, ...]
+"""Results of a call: one tensor or taken rows for each output; None for an output of a replay."""
+_Started = tuple[Operation, list[GraphNode], Callable[[], Outputs]]
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Execution:
                 if read_log.keeps_factors:
                     for part in wave:
                         read_log.note_factors(_factors_of(part))
-                results = self._results([(each[0].group, each, each[0].group.begin(each)) for each in wave])
+                results = self._results(wave)
             for nodes, outputs in zip(wave, results, strict=True):
                 if outputs is None:
                     read_log.note_split(self._statistics.batches)
@@ -86,21 +87,22 @@ class Execution:
             return [nodes]
         return [nodes[first : first + limit] for first in range(0, len(nodes), limit)]
 
-    def _replayed(self, taken: Iterable[_Outputs], read_log: ReplayedReadLog) -> Iterable[_Outputs | None]:
+    def _replayed(self, taken: Iterable[Outputs], read_log: ReplayedReadLog) -> Iterable[Outputs | None]:
         """Return the rows of each part's results."""
         return (None if read_log.was_split(self._statistics.batches) else each for each in taken)
 
-    def _results(self, started: list[_Started]) -> Iterator[_Outputs | None]:
-        """Yield the results of each part."""
+    def _results(self, parts: list[list[GraphNode]]) -> Iterator[Outputs | None]:
+        """Yield the results of each part; None for a part that has to be split."""
+        started: list[_Started] = [(each[0].group, each, each[0].group.begin(each)) for each in parts]
         indices, waiting = range(len(started)), dict(enumerate(started))
         # Workers only get operations that are too large for one call: others end sooner than a transfer.
         workers = self._workers if len({id(part[0]) for part in started}) < len(started) else _THIS_THREAD
         started.clear()
 
-        def result(index: int) -> _Outputs | None:
+        def result(index: int) -> Outputs | None:
             return self._result(*waiting[index], workers)
 
-        results: Iterable[_Outputs | None] = workers.each(result, indices)
+        results: Iterable[Outputs | None] = workers.each(result, indices)
         if workers.count > 1:
             # Compute all before the first is stored: a growing pool moves to other memory, and threads would
             # still write to the old one.
@@ -111,19 +113,25 @@ class Execution:
             yield outputs
 
     def _result(
-        self, operation: Operation, nodes: list[GraphNode], finish: Callable[[], _Outputs], workers: Workers
-    ) -> _Outputs | None:
+        self, operation: Operation, nodes: list[GraphNode], finish: Callable[[], Outputs], workers: Workers
+    ) -> Outputs | None:
         """Return the results of a part; None if memory was insufficient for several nodes."""
         try:
             return (workers if operation.is_job else _THIS_THREAD).call(finish)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not self._must_split(nodes, error):
                 raise
-        if len(nodes) > 1:
             return None
-        raise does_not_fit(operation.subject, self._device, alone=self._workers.alone)
 
-    def _store(self, nodes: list[GraphNode], outputs: _Outputs) -> None:
+    def _must_split(self, nodes: list[GraphNode], error: Exception) -> bool:
+        """Return True if memory was insufficient for several nodes. Raises UserError if one does not fit."""
+        if not (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+            return False
+        if len(nodes) > 1:
+            return True
+        raise does_not_fit(nodes[0].group.subject, self._device, alone=self._workers.alone) from error
+
+    def _store(self, nodes: list[GraphNode], outputs: Outputs) -> None:
         for node in nodes:  # frees rows without other holders
             node.inputs = ()
         self._statistics.jobs += len(nodes)

@@ -1,6 +1,5 @@
 """Rows that an engine holds: saved, dropped for a replay, and restored for further computation."""
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.replay_log import META, ReadLog, ReplayedReadLog, ReplayError
-from sim.learning.engine.vector_pool import VectorPool, index_tensor
+from sim.learning.engine.vector_pool import index_tensor
 
 _YOUNG, _OLD = 0, 2  # generations: objects since the last collection, and all objects
 _ALL_EVERY = 8
@@ -41,15 +40,15 @@ def collect_garbage(engine: Engine) -> None:
 
     The order in which Python frees the objects of a cycle depends on the history of the process.
     """
-    before = {width: len(pool.free) for width, pool in engine.pools.items()}
+    before = {width: pool.free_count for width, pool in engine.pools.items()}
     engine.collections += 1
     # Only the number of the collection decides: Python's counters depend on all other code of the process.
     # Therefore `sim.core.process` disables automatic collections: they would move objects to older
     # generations.
-    gc.collect(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
+    engine.free_cycles(_YOUNG if engine.collections % _ALL_EVERY else _OLD)
     for width, count in before.items():
         pool = engine.pools[width]
-        engine.vectors_in_cycles += len(pool.free) - count if width > 1 else 0
+        engine.vectors_in_cycles += pool.free_count - count if width > 1 else 0
         pool.order_free(count)
 
 
@@ -64,9 +63,7 @@ def pool_snapshots(engine: Engine) -> dict[int, PoolSnapshot]:
     """Return the content of all pools, by width: the held rows."""
     return {
         width: PoolSnapshot(
-            torch.from_numpy(pool.free),
-            pool.data.index_select(0, index_tensor(pool.held, pool.device)).cpu(),
-            torch.from_numpy(_owners(pool)),
+            torch.from_numpy(pool.free), pool.held_values, torch.from_numpy(pool.held_owners)
         )
         for width, pool in engine.pools.items()
     }
@@ -84,7 +81,7 @@ def require_same_owners(
         raise ReplayError(f"the replay holds {widths}")
     for width, pool in engine.pools.items():
         there = rows[width]
-        owners = dict(zip(pool.held.tolist(), _owners(pool).tolist(), strict=True))
+        owners = dict(zip(pool.held.tolist(), pool.held_owners.tolist(), strict=True))
         free = set(there.free.tolist())
         held = [row for row in range(len(free) + len(there.owners)) if row not in free]
         expected = dict(zip(held, there.owners.tolist(), strict=True))
@@ -108,6 +105,3 @@ def end_replay(engine: Engine, rows: Mapping[int, PoolSnapshot], read_log: ReadL
         pool.data[index_tensor(pool.held, engine.device)] = rows[width].rows.to(engine.device)
     engine.read_log = read_log
 
-
-def _owners(pool: VectorPool) -> np.ndarray:
-    return np.frombuffer(pool.owners, np.int64)[pool.held]

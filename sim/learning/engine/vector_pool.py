@@ -45,7 +45,17 @@ class VectorPool:
     @property
     def in_use(self) -> int:
         """Number of held rows."""
-        return self.data.shape[0] - len(self._free)
+        return self.capacity - len(self._free)
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows, held or free."""
+        return self.data.shape[0]
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory of all rows, in bytes; a pool never shrinks, so this is also the maximum."""
+        return 4 * self.capacity * self.width
 
     def take(self, count: int) -> list[int]:
         """Reserve `count` rows; the matrix grows by a quarter if too few are free."""
@@ -64,11 +74,26 @@ class VectorPool:
         return np.array(self._free, dtype=np.int64)
 
     @property
+    def free_count(self) -> int:
+        """Number of rows that are not held."""
+        return len(self._free)
+
+    @property
     def held(self) -> np.ndarray:
         """Rows that are held, in ascending order."""
-        is_held = np.ones(len(self.data), dtype=bool)
-        is_held[self._free] = False
+        is_held = np.ones(self.capacity, dtype=bool)
+        is_held[self.free] = False
         return np.flatnonzero(is_held)
+
+    @property
+    def held_owners(self) -> np.ndarray:
+        """Serial of the `Slot` that holds each of the rows `held`."""
+        return np.frombuffer(self.owners, np.int64)[self.held]
+
+    @property
+    def held_values(self) -> Tensor:
+        """Values of the rows `held` in main memory, [held, width]."""
+        return self.data.index_select(0, index_tensor(self.held, self.device)).cpu()
 
     def order_free(self, since: int) -> None:
         """Sort the free rows after the first `since` ones, so that they are reused in ascending order."""

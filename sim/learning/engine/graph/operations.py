@@ -80,8 +80,13 @@ class Mix(Operation):
         self._scalars = scalars
 
     @property
+    def width(self) -> int:
+        """Number of values in a result."""
+        return self._pool.width
+
+    @property
     def subject(self) -> str:
-        return f"a sum of vectors of {self._pool.width:,} numbers"
+        return f"a sum of vectors of {self.width:,} numbers"
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         factors = [node.payload for node in nodes]
@@ -179,9 +184,10 @@ class Train(Operation):
         return self.begin(nodes)()
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
-        return self._begin_alone(nodes[0]) if len(nodes) == 1 else partial(self._run_together, nodes)
+        return self._begin_alone(nodes[0]) if len(nodes) == 1 else partial(self.run_together, nodes)
 
-    def _run_together(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+    def run_together(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        """Train copies of the initial parameters of all nodes; return the outputs."""
         # Sorted by descending steps: the first jobs are always those with steps left.
         jobs, starts = _payloads(nodes)
         steps = [job.steps for job in jobs]
@@ -201,7 +207,12 @@ class Train(Operation):
 
     def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
         """Start one node by training in its row: a large model is not copied."""
-        jobs, starts = _payloads([node])
+        jobs, _ = _payloads([node])
+        return partial(self.train_in_row, self.take_start(node), [node], jobs)
+
+    def take_start(self, node: GraphNode) -> Rows:
+        """Take the row in which a node is trained, with its initial parameters."""
+        starts = _payloads([node])[1]
         source = node.inputs[0].row if starts[0] == (1.0,) else None
         start = self._start([node], starts) if source is None else None
         taken = self._take_row(node)  # may be the source's row, with its values
@@ -210,9 +221,9 @@ class Train(Operation):
             self.pool.write([row], start)
         elif source != row:
             self.pool.data[row].copy_(self.pool.data[source])
-        return partial(self._train_alone, taken, [node], jobs)
+        return taken
 
-    def _train_alone(
+    def train_in_row(
         self, started: Rows, nodes: list[GraphNode], jobs: list[TrainJob]
     ) -> tuple[Tensor | Rows, ...]:
         """Compute one job in the row with its initial parameters, which is no longer an input of the node."""
@@ -353,12 +364,12 @@ def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:
 
 def stacked(slots: Sequence[Slot]) -> Tensor:
     """Return the rows of slots stacked, [N, widest]; shorter ones are padded with 0."""
-    pools = {id(slot.pool): slot.pool for slot in slots}
+    pools = {slot.pool.width: slot.pool for slot in slots}
     if len(pools) == 1:
         return slots[0].pool.gather([slot.row for slot in slots])
-    widest, device = max(pool.width for pool in pools.values()), slots[0].pool.device
+    widest, device = max(pools), slots[0].pool.device
     rows = torch.zeros((len(slots), widest), device=device)
-    for pool in pools.values():
-        positions = [position for position, slot in enumerate(slots) if slot.pool is pool]
-        rows[index_tensor(positions, device), : pool.width] = pool.gather([slots[n].row for n in positions])
+    for width, pool in pools.items():
+        positions = [position for position, slot in enumerate(slots) if slot.pool.width == width]
+        rows[index_tensor(positions, device), :width] = pool.gather([slots[n].row for n in positions])
     return rows

@@ -31,6 +31,7 @@ class Subset:
     ) -> None:
         self.x = x
         self.y = y
+        self.output_numbers = output_numbers
         self.sample_bytes = 4 * max(x[:1].numel(), output_numbers)
         """Bytes of a sample, or of a model's output for it if that is larger."""
         self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
@@ -40,6 +41,13 @@ class Subset:
         self._offsets = np.cumsum(self.counts) - self.counts if len(kept) > 1 else np.zeros_like(self.counts)
         self.rows = index_tensor(np.concatenate([np.asarray(owned, np.int64) for owned in kept]), x.device)
         self.label_maps = label_maps
+
+    @property
+    def rows_of_each(self) -> list[np.ndarray]:
+        """Rows that each client owns."""
+        rows = self.rows.cpu().numpy()
+        spans = zip(self._offsets.tolist(), self.counts.tolist(), strict=True)
+        return [rows[first : first + count] for first, count in spans]
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:

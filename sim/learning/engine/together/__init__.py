@@ -1,0 +1,1 @@
+"""Engines of several runs that compute together what their runs wait for."""

@@ -1,0 +1,185 @@
+"""Meeting of runs: each waits here for numbers, and one call computes what several runs wait for."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import torch
+
+from sim.learning.engine.engine import Engine
+from sim.learning.engine.execution import Outputs
+from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.together.common_data import CommonData
+from sim.learning.engine.together.merging import Call, Merging
+from sim.learning.engine.together.shared_pool import SharedMatrix
+from sim.learning.engine.vector_pool import VectorPool
+
+Outcome = Outputs | Exception
+_START = "start"
+
+
+class Meeting:
+    """Meeting of several runs, each in a thread of its own, of which one at a time runs.
+
+    A run passes its turn on when it waits for results. When all runs wait, the run whose turn it is computes
+    what most of them wait for, so that each call has the nodes of as many runs as possible. The order is a
+    function of the runs alone, whatever the speed of their threads.
+
+    calls: computed calls. merged: calls of runs that they stand for. changed: runs whose vectors may have been
+    held longer than in a run alone, see `find_cycles`.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self.calls = self.merged = 0
+        self._turns = [threading.Semaphore(0) for _ in range(runs)]
+        self._present = list(range(runs))
+        self._waiting: dict[int, list[Call] | str] = {}
+        self._outcomes: dict[int, list[Outcome]] = {}
+        self.changed: set[int] = set()
+        self._engines: dict[int, Engine] = {}
+        self._data = CommonData()
+        self._merging = Merging(self._data)
+        self._matrices: dict[tuple[int, torch.device], SharedMatrix] = {}
+        self._turns[0].release()
+
+    # --- shared state ---------------------------------------------------------------------------------------
+
+    def add(self, run: int, engine: Engine) -> None:
+        """Add the engine of a run."""
+        self._engines[run] = engine
+        self._data.add(run, engine.data)
+        self._merging.data_changed()
+
+    def pool(self, width: int, device: torch.device) -> VectorPool:
+        """Return a new pool for vectors of one run, in the matrix of all runs."""
+        matrix = self._matrices.get((width, device))
+        if matrix is None:
+            matrix = self._matrices[width, device] = SharedMatrix(width, device)
+        return matrix.new_pool()
+
+    def find_cycles(self) -> None:
+        """Collect cyclic garbage, and add to `changed` the runs with vectors in it.
+
+        A run alone frees such vectors at its evaluations. Here they wait until a run has ended: a collection
+        would free the vectors of other runs at the wrong times.
+        """
+        before = {run: self._free_rows(run) for run in self._present}
+        gc.collect()
+        self.changed |= {run for run, free in before.items() if self._free_rows(run) != free}
+
+    def _free_rows(self, run: int) -> int:
+        engine = self._engines.get(run)
+        return 0 if engine is None else sum(pool.free_count for pool in engine.pools.values())
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def enter(self, run: int) -> None:
+        """Wait for the first turn of a run; call it first in the run's thread."""
+        self._turns[run].acquire()
+
+    def start(self, run: int) -> None:
+        """Wait until all present runs have been set up."""
+        self._wait(run, _START)
+
+    def compute(self, run: int, parts: list[list[GraphNode]]) -> list[Outcome]:
+        """Wait for the results of a run's next calls. An error stands for the results of a failed call.
+
+        parts: nodes of each call.
+        """
+        self._wait(run, [self._merging.call(run, nodes) for nodes in parts])
+        return self._outcomes.pop(run)
+
+    def leave(self, run: int) -> None:
+        """Pass the turn on for the last time."""
+        self._present.remove(run)
+        if self._present:
+            self._turns[self._next()].release()
+
+    def _wait(self, run: int, on: list[Call] | str) -> None:
+        self._waiting[run] = on
+        chosen = self._next()
+        if chosen != run:
+            self._turns[chosen].release()
+            self._turns[run].acquire()
+
+    def _next(self) -> int:
+        """Return the run whose turn is next; compute something if all wait."""
+        while True:
+            ready = [run for run in self._present if run not in self._waiting]
+            if ready:
+                return ready[0]
+            self._end_some_waits()
+
+    def _end_some_waits(self) -> None:
+        calls = {run: on for run, on in sorted(self._waiting.items()) if not isinstance(on, str)}
+        if not calls:  # all are set up
+            self._waiting.clear()
+            return
+        chosen = _chosen(calls)
+        try:
+            self._outcomes |= self._computed({run: calls[run] for run in chosen})
+        except BaseException as error:
+            # The error of one thread would leave the others waiting forever.
+            failure = error if isinstance(error, Exception) else RuntimeError(f"ended by {error!r}")
+            self._outcomes |= {run: [failure] * len(calls[run]) for run in chosen}
+            if failure is not error:
+                raise
+        finally:
+            for run in chosen:
+                del self._waiting[run]
+
+    # --- computation ----------------------------------------------------------------------------------------
+
+    def _computed(self, calls: dict[int, list[Call]]) -> dict[int, list[Outcome]]:
+        """Return the results of all calls of these runs."""
+        alike: dict[Hashable, list[Call]] = defaultdict(list)
+        for call in [call for of_run in calls.values() for call in of_run]:
+            alike[id(call) if call.key is None else call.key].append(call)
+        found: dict[int, Outcome] = {}
+        for group in alike.values():
+            for part in self._parts(group):
+                found |= zip(map(id, part), self._results(part), strict=True)
+        return {run: [found[id(call)] for call in of_run] for run, of_run in calls.items()}
+
+    def _parts(self, group: list[Call]) -> list[list[Call]]:
+        """Return calls with equal keys in parts, each for one call."""
+        if len(group) == 1:
+            return [group]
+        limit, parts, count = self._merging.limit(group[0]), [list[Call]()], 0
+        for call in group:
+            if parts[-1] and count + len(call.nodes) > limit:
+                parts.append([])
+                count = 0
+            parts[-1].append(call)
+            count += len(call.nodes)
+        return parts
+
+    def _results(self, part: list[Call]) -> Sequence[Outcome]:
+        """Return the results of one call, or if it fails, those of its calls one by one."""
+        self.calls += 1
+        self.merged += len(part)
+        try:
+            return self._merging.results(part)
+        except Exception as error:
+            if len(part) == 1:
+                return [error]
+        return [outcome for call in part for outcome in self._results([call])]
+
+
+def _chosen(calls: dict[int, list[Call]]) -> list[int]:
+    """Return the runs to compute for: those that wait for arithmetic, else those with the same job.
+
+    Arithmetic is cheap, and after it more runs wait for jobs.
+    """
+    arithmetic = [run for run, of_run in calls.items() if not any(c.operation.is_job for c in of_run)]
+    if arithmetic:
+        return arithmetic
+    waiting: dict[Hashable, dict[int, None]] = defaultdict(dict)
+    for run, of_run in calls.items():
+        for call in of_run:
+            if call.operation.is_job:
+                waiting[id(call) if call.key is None else call.key][run] = None
+    return list(max(waiting.values(), key=len))
