@@ -14,7 +14,7 @@ from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.on_ray import TRIES, cluster
 from sim.studies.sweep import POLL_S, AddResult, Execute, ShowRunning
-from sim.studies.worker import CellResult, Task, run_cell
+from sim.studies.worker import CellResult, Task, run_cells
 
 _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 
@@ -73,7 +73,7 @@ def _on_node(task: Task, *, is_sent: bool) -> Task:
 def _packed(task: Task) -> tuple[CellResult, bytes]:
     """Run one cell on a node, and return its result and its results folder as an archive."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
-        ran = run_cell(replace(task, out=Path(folder)))
+        [ran] = run_cells([replace(task, out=Path(folder))])
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as file:
             if ran.directory is not None:

@@ -234,24 +234,29 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 # --- processes ----------------------------------------------------------------------------------------------
 
 
-def in_processes(jobs: int) -> Execute:
-    """Run tasks in `jobs` processes. If a process dies, only its cell fails."""
+def in_processes(jobs: int, together: int = 1) -> Execute:
+    """Run tasks in `jobs` processes. If a process dies, only its cells fail.
+
+    together: largest number of cells that differ only in their seeds and compute together in a process.
+    """
 
     def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
-        waiting, count = deque(tasks), min(jobs, len(tasks))
-        shares = _SPAWN.RawArray("d", max(1, count))
-        workers = [_Worker(shares, slot) for slot in range(count)]
+        groups = deque(_groups(tasks, min(together, -(-len(tasks) // jobs))))
+        size, count = max(map(len, groups), default=1), min(jobs, len(groups))
+        shares = _SPAWN.RawArray("d", max(1, count * size))
+        workers = [_Worker(shares, slot * size) for slot in range(count)]
         try:
             while True:
                 for worker in workers:
-                    if worker.task is None and waiting:
-                        worker.start(waiting.popleft())
-                busy = {worker.ours: worker for worker in workers if worker.task is not None}
-                show_running(tuple(shares[worker.slot] for worker in busy.values()))
+                    if not worker.tasks and groups:
+                        worker.start(groups.popleft())
+                busy = {worker.ours: worker for worker in workers if worker.tasks}
+                show_running(tuple(share for worker in busy.values() for share in worker.shares))
                 if not busy:
                     return
                 for ready in connection.wait(list(busy), POLL_S):
-                    ran(*busy[ready].result())  # type: ignore[index]
+                    for task, result in busy[ready].results():  # type: ignore[index]
+                        ran(task, result)
         finally:
             for worker in workers:
                 worker.end()
@@ -259,37 +264,59 @@ def in_processes(jobs: int) -> Execute:
     return execute
 
 
+def _groups(tasks: Iterable[Task], most: int) -> list[list[Task]]:
+    """Return the tasks in groups of up to `most` that differ only in their seeds; forks are alone."""
+    groups: list[list[Task]] = []
+    for task in tasks:
+        last = groups[-1][-1].cell if groups else None
+        alike = last is not None and (last.overrides, last.unset) == (task.cell.overrides, task.cell.unset)
+        if alike and task.parent is None and len(groups[-1]) < most:
+            groups[-1].append(task)
+        else:
+            groups.append([task])
+    return groups
+
+
 class _Worker:
-    """A process that runs tasks, started again after it dies."""
+    """A process that runs groups of tasks, started again after it dies.
+
+    slot: number of the first of its entries in `shares`.
+    """
 
     def __init__(self, shares: Any, slot: int) -> None:
-        self.task: Task | None = None
-        self._shares, self.slot = shares, slot
+        self.tasks: list[Task] = []
+        self._shares, self._slot = shares, slot
         self._spawn()
+
+    @property
+    def shares(self) -> list[float]:
+        """Completed share of each running task."""
+        return list(self._shares[self._slot : self._slot + len(self.tasks)])
 
     def _spawn(self) -> None:
         self.ours, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self.slot), daemon=True)
+        self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
         with safe_path():
             self._process.start()
         theirs.close()  # so that `ours` signals the end of the process
 
-    def start(self, task: Task) -> None:
+    def start(self, tasks: list[Task]) -> None:
         if not self._process.is_alive():
             self._spawn()
-        self.task, self._shares[self.slot] = task, 0.0
-        with suppress(OSError):  # the process just died, which `result` finds
-            self.ours.send(task)
+        self.tasks = tasks
+        self._shares[self._slot : self._slot + len(tasks)] = [0.0] * len(tasks)
+        with suppress(OSError):  # the process just died, which `results` finds
+            self.ours.send(tasks)
 
-    def result(self) -> tuple[Task, CellResult]:
-        """Wait for the task, and return it with its result."""
-        task, self.task = self.task, None
-        assert task is not None
+    def results(self) -> list[tuple[Task, CellResult]]:
+        """Wait for the tasks, and return each with its result."""
+        tasks, self.tasks = self.tasks, []
         try:
-            return task, self.ours.recv()
+            return list(zip(tasks, self.ours.recv(), strict=True))
         except (EOFError, OSError):
             self._process.join()
-            return task, CellResult(None, f"the worker process ended with exit code {self._process.exitcode}")
+            died = CellResult(None, f"the worker process ended with exit code {self._process.exitcode}")
+            return [(task, died) for task in tasks]
 
     def end(self) -> None:
         self._process.kill()

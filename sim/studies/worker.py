@@ -1,12 +1,13 @@
-"""Worker of a sweep: runs one cell, or cells one at a time in a separate process."""
+"""Worker of a sweep: runs cells in a separate process, one at a time or several together."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import MutableSequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from sim.studies.index import CellMark
 if TYPE_CHECKING:
     from sim.run.options import RunOptions
     from sim.run.running import RunResult
+    from sim.run.together import Seat
     from sim.scenario.scenario import Scenario
 
 _ERROR_LENGTH = 2_000
@@ -67,11 +69,30 @@ class CellResult:
     error: str | None = None
 
 
-def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> CellResult:
-    """Run one cell. Errors are returned, not raised. shares[slot] is set to the completed share."""
+def run_cells(
+    tasks: Sequence[Task], shares: MutableSequence[float] | None = None, slot: int = 0
+) -> list[CellResult]:
+    """Run cells of one sweep, several of them together; see `sim.run.together`.
+
+    Errors are returned, not raised. shares[slot + n] is set to the completed share of cell number n.
+    """
+    from sim.run.process import cores, shared_cores
+    from sim.run.together import run_together
+
+    with shared_cores(tasks[0].how.at_once or cores()):
+        if len(tasks) == 1:
+            return [_run_cell(None, tasks[0], shares, slot)]
+        runs = [
+            partial(_run_cell, task=task, shares=shares, slot=slot + n) for n, task in enumerate(tasks)
+        ]
+        return run_together(runs)
+
+
+def _run_cell(
+    seat: Seat | None, task: Task, shares: MutableSequence[float] | None, slot: int
+) -> CellResult:
     from sim.kernel.clock import Deadlock
     from sim.run.options import RunOptions
-    from sim.run.process import cores, shared_cores
     from sim.run.running import run_scenario
     from sim.scenario.resolved import digest
     from sim.scenario.scenario import load_scenario
@@ -97,9 +118,9 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             checkpoint_at_end=how.checkpoints,
             report=how.reports,
             checkpoints_s=task.checkpoints_s,
+            seat=seat if scenario.engine.devices is None else None,
         )
-        with shared_cores(how.at_once or cores()):
-            result = _run_fork(task, scenario, options) or run_scenario(scenario, options)
+        result = _run_fork(task, scenario, options) or run_scenario(scenario, options)
     except (UserError, Deadlock) as error:
         return CellResult(None, str(error)[:_ERROR_LENGTH])
     except Exception as error:
@@ -130,9 +151,9 @@ def _run_fork(task: Task, scenario: Scenario, options: RunOptions) -> RunResult 
 
 
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
-    """Run the tasks received over a connection and send their results back, until it is closed.
+    """Run the groups of tasks received over a connection and send the results back, until it is closed.
 
-    The parent process handles the terminal's signals.
+    slot: number of the first of its entries in `shares`. The parent process handles the terminal's signals.
     """
     from sim.learning.data.kept import kept_data
 
@@ -143,10 +164,10 @@ def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: in
     with kept_data():
         while True:
             try:
-                task = tasks.recv()
+                group = tasks.recv()
             except EOFError:
                 return
-            tasks.send(run_cell(task, shares, slot))
+            tasks.send(run_cells(group, shares, slot))
 
 
 def _end_with_parent() -> None:

@@ -114,35 +114,21 @@ class Meeting:
             self._end_some_waits()
 
     def _end_some_waits(self) -> None:
+        """Compute the calls that most runs wait for, or end the wait for the start of all runs."""
         calls = {run: on for run, on in sorted(self._waiting.items()) if not isinstance(on, str)}
         if not calls:  # all are set up
             self._waiting.clear()
             return
-        chosen = _chosen(calls)
-        try:
-            self._outcomes |= self._computed({run: calls[run] for run in chosen})
-        except BaseException as error:
-            # The error of one thread would leave the others waiting forever.
-            failure = error if isinstance(error, Exception) else RuntimeError(f"ended by {error!r}")
-            self._outcomes |= {run: [failure] * len(calls[run]) for run in chosen}
-            if failure is not error:
-                raise
-        finally:
-            for run in chosen:
+        chosen = _most_awaited([call for of_run in calls.values() for call in of_run if call.outcome is None])
+        for part in self._parts(chosen):
+            for call, outcome in zip(part, self._results(part), strict=True):
+                call.outcome = outcome
+        for run in {call.run for call in chosen}:
+            if all(call.outcome is not None for call in calls[run]):
+                self._outcomes[run] = [call.outcome for call in calls[run]]
                 del self._waiting[run]
 
     # --- computation ----------------------------------------------------------------------------------------
-
-    def _computed(self, calls: dict[int, list[Call]]) -> dict[int, list[Outcome]]:
-        """Return the results of all calls of these runs."""
-        alike: dict[Hashable, list[Call]] = defaultdict(list)
-        for call in [call for of_run in calls.values() for call in of_run]:
-            alike[id(call) if call.key is None else call.key].append(call)
-        found: dict[int, Outcome] = {}
-        for group in alike.values():
-            for part in self._parts(group):
-                found |= zip(map(id, part), self._results(part), strict=True)
-        return {run: [found[id(call)] for call in of_run] for run, of_run in calls.items()}
 
     def _parts(self, group: list[Call]) -> list[list[Call]]:
         """Return calls with equal keys in parts, each for one call."""
@@ -169,17 +155,9 @@ class Meeting:
         return [outcome for call in part for outcome in self._results([call])]
 
 
-def _chosen(calls: dict[int, list[Call]]) -> list[int]:
-    """Return the runs to compute for: those that wait for arithmetic, else those with the same job.
-
-    Arithmetic is cheap, and after it more runs wait for jobs.
-    """
-    arithmetic = [run for run, of_run in calls.items() if not any(c.operation.is_job for c in of_run)]
-    if arithmetic:
-        return arithmetic
-    waiting: dict[Hashable, dict[int, None]] = defaultdict(dict)
-    for run, of_run in calls.items():
-        for call in of_run:
-            if call.operation.is_job:
-                waiting[id(call) if call.key is None else call.key][run] = None
-    return list(max(waiting.values(), key=len))
+def _most_awaited(calls: list[Call]) -> list[Call]:
+    """Return the calls with the key that most runs wait for; the first of such keys."""
+    alike: dict[Hashable, list[Call]] = defaultdict(list)
+    for call in calls:
+        alike[id(call) if call.key is None else call.key].append(call)
+    return max(alike.values(), key=lambda group: len({call.run for call in group}))

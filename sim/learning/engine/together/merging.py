@@ -26,7 +26,8 @@ class Call:
     """Call of one run that waits for its results.
 
     taken: row with the initial parameters of a single training job, in which the run expects the results.
-    key: calls with equal keys can be one call; None for a call that is computed by itself.
+    key: calls with equal keys can be one call; None for a call that is computed by itself. outcome: results, or
+    the error of the call.
     """
 
     run: int
@@ -34,6 +35,7 @@ class Call:
     nodes: list[GraphNode]
     taken: Rows | None
     key: Hashable = None
+    outcome: Outputs | Exception | None = None
 
 
 class _Node:
