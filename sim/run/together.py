@@ -23,7 +23,7 @@ class Seat(RunHook):
 
     def __init__(self, meeting: Meeting, run: int) -> None:
         self._meeting, self._run = meeting, run
-        self._has_looked = False
+        self._has_ended = False
 
     def engine(self, data: ClientData, **settings: Any) -> Engine:
         """Return the engine of the run; arguments as for `Engine`, except workers."""
@@ -33,19 +33,19 @@ class Seat(RunHook):
         self._meeting.start(self._run)
 
     def ended(self, simulation: Simulation) -> None:
-        self._look_for_cycles()
+        self._end()
 
     def evaluated(self, simulation: Simulation) -> None:
         if simulation.observer.at_end:
-            self._look_for_cycles()
+            self._end()
 
     def closed(self, simulation: Simulation) -> None:
-        self._look_for_cycles()
+        self._end()
 
-    def _look_for_cycles(self) -> None:
-        if not self._has_looked:
-            self._has_looked = True
-            self._meeting.find_cycles()
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._meeting.end(self._run)
 
 
 def run_together(runs: Sequence[Callable[[Seat | None], Result]]) -> list[Result]:

@@ -106,7 +106,10 @@ class Engine:
 
     def unused(self) -> "Engine":
         """Return a new, empty engine on the same data, with the same settings."""
-        return Engine(
+        return self._like_this(Engine)
+
+    def _like_this(self, kind: "Callable[..., Engine]") -> "Engine":
+        return kind(
             self.data,
             seed=self.seed,
             device=self.device,

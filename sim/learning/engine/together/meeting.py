@@ -18,7 +18,7 @@ from sim.learning.engine.together.shared_pool import SharedMatrix
 from sim.learning.engine.vector_pool import VectorPool
 
 Outcome = Outputs | Exception
-_START = "start"
+_START, _END = "start", "end"
 
 
 class Meeting:
@@ -29,12 +29,12 @@ class Meeting:
     function of the runs alone, whatever the speed of their threads.
 
     calls: computed calls. merged: calls of runs that they stand for. changed: runs whose vectors may have been
-    held longer than in a run alone, see `find_cycles`.
+    held longer than in a run alone, see `end`.
     """
 
     def __init__(self, runs: int) -> None:
         self.calls = self.merged = 0
-        self._turns = [threading.Semaphore(0) for _ in range(runs)]
+        self._turns = [threading.Lock() for _ in range(runs)]  # free when it is the run's turn
         self._present = list(range(runs))
         self._waiting: dict[int, list[Call] | str] = {}
         self._outcomes: dict[int, list[Outcome]] = {}
@@ -43,7 +43,8 @@ class Meeting:
         self._data = CommonData()
         self._merging = Merging(self._data)
         self._matrices: dict[tuple[int, torch.device], SharedMatrix] = {}
-        self._turns[0].release()
+        for turn in self._turns[1:]:
+            turn.acquire()
 
     # --- shared state ---------------------------------------------------------------------------------------
 
@@ -60,19 +61,18 @@ class Meeting:
             matrix = self._matrices[width, device] = SharedMatrix(width, device)
         return matrix.new_pool()
 
-    def find_cycles(self) -> None:
+    def _find_cycles(self) -> None:
         """Collect cyclic garbage, and add to `changed` the runs with vectors in it.
 
-        A run alone frees such vectors at its evaluations. Here they wait until a run has ended: a collection
-        would free the vectors of other runs at the wrong times.
+        A run alone frees such vectors at its evaluations. Here they wait until all runs have ended: a
+        collection would free the vectors of other runs at the wrong times.
         """
-        before = {run: self._free_rows(run) for run in self._present}
+        before = {run: self._free_rows(run) for run in self._engines}
         gc.collect()
         self.changed |= {run for run, free in before.items() if self._free_rows(run) != free}
 
     def _free_rows(self, run: int) -> int:
-        engine = self._engines.get(run)
-        return 0 if engine is None else sum(pool.free_count for pool in engine.pools.values())
+        return sum(pool.free_count for pool in self._engines[run].pools.values())
 
     # --- turns ----------------------------------------------------------------------------------------------
 
@@ -83,6 +83,10 @@ class Meeting:
     def start(self, run: int) -> None:
         """Wait until all present runs have been set up."""
         self._wait(run, _START)
+
+    def end(self, run: int) -> None:
+        """Wait until all present runs have ended; then, `changed` states those with vectors in cycles."""
+        self._wait(run, _END)
 
     def compute(self, run: int, parts: list[list[GraphNode]]) -> list[Outcome]:
         """Wait for the results of a run's next calls. An error stands for the results of a failed call.
@@ -116,7 +120,9 @@ class Meeting:
     def _end_some_waits(self) -> None:
         """Compute the calls that most runs wait for, or end the wait for the start of all runs."""
         calls = {run: on for run, on in sorted(self._waiting.items()) if not isinstance(on, str)}
-        if not calls:  # all are set up
+        if not calls:  # all are set up, or all have ended
+            if _END in self._waiting.values():
+                self._find_cycles()
             self._waiting.clear()
             return
         chosen = _most_awaited([call for of_run in calls.values() for call in of_run if call.outcome is None])
@@ -156,8 +162,11 @@ class Meeting:
 
 
 def _most_awaited(calls: list[Call]) -> list[Call]:
-    """Return the calls with the key that most runs wait for; the first of such keys."""
+    """Return the calls with the key that most runs wait for; the first of such keys.
+
+    Arithmetic, which is cheap, comes before jobs: after it, more runs wait for the same jobs.
+    """
     alike: dict[Hashable, list[Call]] = defaultdict(list)
     for call in calls:
         alike[id(call) if call.key is None else call.key].append(call)
-    return max(alike.values(), key=lambda group: len({call.run for call in group}))
+    return max(alike.values(), key=lambda group: (not group[0].operation.is_job, len({call.run for call in group})))

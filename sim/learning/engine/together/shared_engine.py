@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +28,11 @@ class SharedEngine(Engine):
         super().__init__(data, **settings)
         meeting.add(run, self)
 
+    def unused(self) -> Engine:
+        return self._like_this(partial(SharedEngine, meeting=self._meeting, run=self._run_number))
+
     def free_cycles(self, generation: int) -> None:
-        """Do nothing: a collection would also free vectors of other runs. See `Meeting.find_cycles`."""
+        """Do nothing: a collection would also free vectors of other runs. See `Meeting.end`."""
 
     def _new_pool(self, width: int) -> VectorPool:
         return self._meeting.pool(width, self.device)
