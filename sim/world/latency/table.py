@@ -44,6 +44,10 @@ class LatencyOverTime:
     table: ConnectionTable
     jitter: float
 
+    @property
+    def has_randomness(self) -> bool:
+        return self.jitter > 0
+
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""
         table = self.table
