@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from actors.message import Envelope
+from sim.core.hooks import MessageEvent
 from sim.core.lives import ClientLife, Life
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
@@ -37,19 +38,11 @@ class EnergyMeter(RunHook):
         self._bytes: dict[str, dict[tuple[str, str, int], int]] = {name: {} for name in constants.actors}
         self._joules: dict[str, float] = defaultdict(float)
 
-    def message(
-        self,
-        event: str,
-        time_s: float,
-        envelope: Envelope,
-        message_type: str,
-        size_bytes: int,
-        detail: str,
-        number: int,
-    ) -> None:
-        if event == "sent" and detail != "duplicate":
+    def message(self, event: MessageEvent) -> None:
+        kind, time_s, envelope, message_type, size_bytes, detail, _ = event
+        if kind == "sent" and detail != "duplicate":
             self._count(envelope.sender, "sent", message_type, time_s, size_bytes)
-        elif event == "delivered":
+        elif kind == "delivered":
             self._count(envelope.receiver, "received", message_type, time_s, size_bytes)
 
     def recount(self, events: pl.DataFrame) -> None:
@@ -58,7 +51,8 @@ class EnergyMeter(RunHook):
             "time", "event", "actor", "peer", "type", "bytes", "detail"
         ).iter_rows():
             if event in ("sent", "delivered"):
-                self.message(event, time_s, Envelope(actor, peer, None), kind, size_bytes, detail or "", 0)
+                values = (Envelope(actor, peer, None), kind, size_bytes, detail or "", 0)
+                self.message(MessageEvent(event, time_s, *values))
 
     def _count(self, actor: str, part: str, kind: str, time_s: float, size_bytes: int) -> None:
         own, counts = self.constants.actors[actor], self._bytes[actor]
