@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from copy import copy
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from sim.cli.commands import run
 from sim.cli.resume_commands import resume
-from sim.run.options import RunOptions
+from sim.run.options import DEFAULT, RunOptions
+from sim.run.verifying import WITHOUT_EFFECT, repeated_options
 from sim.studies.worker import CellOptions
 from tests.lists import require_listed
 
@@ -73,3 +75,18 @@ def test_each_option_of_run_is_also_one_of_resume() -> None:
     of_run, of_resume = (inspect.signature(command).parameters for command in (run, resume))
     where = f"`resume` in sim/cli/resume_commands.py, or to NOT_OF_RESUME in {__file__}"
     require_listed(of_run.keys() - of_resume.keys(), NOT_OF_RESUME, where)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(RunOptions)])
+def test_each_option_of_run_that_may_change_the_trace_is_repeated_by_verify(name: str) -> None:
+    other = copy(DEFAULT)
+    object.__setattr__(other, name, "other")
+    word = f"--{name.replace('_', '-')}"
+    if name in WITHOUT_EFFECT:
+        assert repeated_options(other) == []
+        return
+    assert repeated_options(other) == [word, "other"]
+    assert name in inspect.signature(run).parameters, (
+        f"add {name} to WITHOUT_EFFECT in sim/run/verifying.py if it does not change the trace; "
+        f"else name the option of `run` in sim/cli/commands.py {word}, the name by which --verify repeats it"
+    )
