@@ -57,9 +57,9 @@ def measure_models(
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
     workers = workers or Workers()
     found = _in_blocks(task, list(on_samples), kernel, rows, shares, subset, clients, workers, own)
-    for name, values in found.items():
+    for name, of_metric in found.items():
         if name not in ("loss", "objective"):
-            values[~np.isfinite(found["loss"])] = np.nan
+            of_metric[~np.isfinite(found["loss"])] = np.nan
     found |= {metric.name: metric.of(rows[:], subset, clients) for metric in of_models}
     for metric in metrics:
         if metric.on in _OTHERS:
