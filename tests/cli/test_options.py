@@ -17,6 +17,7 @@ import coterie
 from sim.cli.commands import run
 from sim.cli.live import live
 from sim.cli.resume_commands import fork, resume
+from sim.cli.studies import sweep
 from sim.live.running import _READ, LiveOptions
 from sim.live.worker import ProcessOrder
 from sim.run.options import DEFAULT, RunOptions
@@ -98,6 +99,12 @@ MISSING = {
         (*NEW_RUN, *SCENARIO, *EXPORTS, "on", "address", "verify", "checkpoint_at"),
     ),
     "fork": Missing(resume, fork, "sim/cli/resume_commands.py", ("until", "checkpoint_every")),
+    "sweep": Missing(
+        run,
+        sweep,
+        "sim/cli/studies.py",
+        (*EXPORTS, "seed", "overwrite", "verify", "checkpoint_every", "checkpoint_at"),
+    ),
     "live": Missing(
         run,
         live,
@@ -111,6 +118,12 @@ MISSING = {
         ("file", *SCENARIO, *EXPORTS, "on", "address", "verify", "checkpoint_every", "checkpoint_at"),
     ),
     "coterie.resume": Missing(resume, coterie.resume, "coterie/runs.py", ("anyway", "checkpoint_every")),
+    "coterie.sweep": Missing(
+        sweep,
+        coterie.sweep,
+        "coterie/sweeps.py",
+        ("file", *SCENARIO, "on", "address", "gpus", "reports", "checkpoints", "dry_run", "no_code"),
+    ),
     "coterie.fork": Missing(
         fork, coterie.fork, "coterie/runs.py", (*SCENARIO, "from_toml", "without", "anyway")
     ),

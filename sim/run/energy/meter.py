@@ -39,11 +39,10 @@ class EnergyMeter(RunHook):
         self._joules: dict[str, float] = defaultdict(float)
 
     def message(self, event: MessageEvent) -> None:
-        kind, time_s, envelope, message_type, size_bytes, detail, _ = event
-        if kind == "sent" and detail != "duplicate":
-            self._count(envelope.sender, "sent", message_type, time_s, size_bytes)
-        elif kind == "delivered":
-            self._count(envelope.receiver, "received", message_type, time_s, size_bytes)
+        if event.kind == "sent" and event.detail != "duplicate":
+            self._count(event.envelope.sender, "sent", event)
+        elif event.kind == "delivered":
+            self._count(event.envelope.receiver, "received", event)
 
     def recount(self, events: pl.DataFrame) -> None:
         """Count the messages of a table of events, for a run in other processes."""
@@ -54,12 +53,12 @@ class EnergyMeter(RunHook):
                 values = (Envelope(actor, peer, None), kind, size_bytes, detail or "", 0)
                 self.message(MessageEvent(event, time_s, *values))
 
-    def _count(self, actor: str, part: str, kind: str, time_s: float, size_bytes: int) -> None:
+    def _count(self, actor: str, part: str, event: MessageEvent) -> None:
         own, counts = self.constants.actors[actor], self._bytes[actor]
-        key = (part, kind, int(time_s // HOUR_S) if self._is_hourly else 0)
-        counts[key] = counts.get(key, 0) + size_bytes
+        key = (part, event.message_type, int(event.time_s // HOUR_S) if self._is_hourly else 0)
+        counts[key] = counts.get(key, 0) + event.size_bytes
         per_byte = own.sent_j if part == "sent" else own.received_j
-        self._joules[actor] += size_bytes * (math.nan if per_byte is None else per_byte)
+        self._joules[actor] += event.size_bytes * (math.nan if per_byte is None else per_byte)
 
     def evaluated(self, simulation: Simulation) -> None:
         """Record the energy so far, if the power of all devices is known; NaN for the energy of messages."""
