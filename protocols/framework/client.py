@@ -212,7 +212,7 @@ class Client(Node):
 
 
 def client_class_for_mode(method: type[Client], settings: ProtocolSettings) -> type[Client]:
-    """Return the class of a method's clients: its `asynchronous` form if `mode` selects it, or itself."""
+    """Return the class of a method's clients: `asynchronous` if `mode` selects it, otherwise `method`."""
     if method.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
         return method.asynchronous
     return method

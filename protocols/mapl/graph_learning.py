@@ -102,8 +102,8 @@ def head_similarity(
 ) -> dict[str, float]:
     """Return the similarity of each peer's flat head to a client's, at most 1; biases do not count.
 
-    `kind` is that of `GraphLearning.similarity`. Raises ValueError for heads of different or impossible
-    lengths, and for an unknown kind.
+    `kind`: as in `GraphLearning.similarity`. Raises ValueError for heads of different or impossible lengths,
+    and for an unknown kind.
     """
     rows = class_rows(head, classes)
     others = {peer: class_rows(theirs, classes) for peer, theirs in peers.items()}
@@ -134,8 +134,8 @@ def confidences(samples: ArrayLike, kind: str) -> Floats:
 def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> Floats:
     """Return the gradient [n] of eq. 7 for one client's weights w [n], 0 or more.
 
-    With scores s and shares gamma [n], eq. 7 is mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without that
-    of `client`)). The gradient of the logarithm is omitted if `how` disables it.
+    With scores s and shares gamma [n], eq. 7 is mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without
+    w[client])). The gradient of the logarithm is omitted if `how` disables it.
     """
     if how.norm == "l1":
         direction = np.ones_like(weights)
@@ -161,8 +161,9 @@ class Neighbourhood:
 def admit(before: Neighbourhood, peer: str) -> Neighbourhood:
     """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
-    In the authors' form no peer gets a weight otherwise: with "sign", all similar enough peers move by the
-    same amount, and the projection takes it back, also from a newcomer at 0.
+    In the authors' form, a newcomer gets a weight only in this way: with "sign", the weights of all
+    sufficiently similar peers move by the same amount, and the projection takes it back, also from a newcomer
+    at 0.
     """
     if before.peers.get(peer, 0.0) > 0:
         return before

@@ -1,4 +1,4 @@
-"""Computing of a simulated client: jobs take virtual time on the device and run on the engine."""
+"""Computations of a simulated client: jobs take virtual time on the device and run on the engine."""
 
 import math
 import operator

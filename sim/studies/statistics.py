@@ -120,7 +120,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def horizon(groups: Sequence[Reached]) -> float:
-    """Return the time until which each run is known to have reached the target or not.
+    """Return the last time at which it is known, for every run, whether the run has reached the target.
 
     It is the earliest end of observation of a run that has not reached it. If no observation ended early,
     it is the last time at which a run reached it.

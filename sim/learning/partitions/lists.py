@@ -24,7 +24,7 @@ _ARRAY = rf"({'|'.join(PARTS)})_\d+"
 
 
 class FromFile(PartitionSection):
-    """Numbers of each client's samples from a file, as JSON or as .npz."""
+    """Partition from a file with the sample numbers of each client, as JSON or as .npz."""
 
     needs_classes = False
 
@@ -55,7 +55,7 @@ def _arrays(file: InputFile) -> dict[str, list[Any]]:
 
 
 class OwnPartition(PluginSection, PartitionSection):
-    """Your own function returns the numbers of each client's samples."""
+    """Partition by your own function, which returns the sample numbers of each client."""
 
     provided = ("rng", "labels", "test_labels", "clients")
 

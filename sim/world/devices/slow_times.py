@@ -135,7 +135,7 @@ class PeriodicSlowTimes(SlowTimes):
 
 
 class MeasuredSlowTimes(SlowTimes):
-    """A trace states the slowdown of devices over time; it is repeated."""
+    """Slow times from a trace of slowdown factors over time, which is repeated."""
 
     coin = "who has measured slow times"  # prose: allow
 
