@@ -80,9 +80,9 @@ def reproduce(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Repeat runs of an archive, and say for each figure whether it is equal, within chance, or not.
+    """Repeat runs of an archive, and state for each figure whether it is equal, within chance, or not equal.
 
-    The tables of the archive's comparison must be those that the archived runs give.
+    The tables of the archive's comparison must equal the tables computed from the archived runs.
 
     Exit codes: 0 if all figures are equal or within chance and all tables are equal, 1 if not, 2 if the
     archive is refused.

@@ -31,7 +31,7 @@ Measure = TypeVar("Measure", bound=BatchOperation)
 
 
 class DeviceCompute(Compute):
-    """Computing of client number `client`, on its data and device.
+    """Device and data of client number `client`.
 
     A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
     counts when its virtual time is over; a canceled job has no effect. If an input changes meanwhile, such

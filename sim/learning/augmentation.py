@@ -81,11 +81,10 @@ class Augmentation:
 class ImageChanges:
     """Changes of each of M images; arrays of length M.
 
-    top, left, height, width: the crop, in pixels. jittered: True if colors are. factors [M, 4]: factors of
-    brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
-    (0, 1, 2). blends_before_hue: number of blends before the hue (0 to 3). grayscale, flipped: True if
-    applied.
-    sigma: of the blur, 0 for no blur.
+    top, left, height, width: the crop, in pixels. jittered: True if colors are jittered. factors [M, 4]:
+    factors of brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the
+    first three (0, 1, 2). blends_before_hue: number of blends before the hue (0 to 3). grayscale, flipped:
+    True if applied. sigma: standard deviation of the blur, 0 for no blur.
     """
 
     top: np.ndarray

@@ -77,7 +77,7 @@ def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
     """Return the mean over clients of all runs, without the lowest and the highest `share` of the values.
 
     The interval comes from a bootstrap that resamples whole runs, since clients of a run depend on each
-    other. NaN values are ignored, and so are runs without others.
+    other. NaN values are ignored, and so are runs with only NaN values.
     """
     known = [run[~np.isnan(run)] for run in runs]
     known = [run for run in known if run.size]

@@ -249,7 +249,7 @@ class SimulatedNetwork(Transport):
         return delay_s, lost, copy_delay_s
 
     def _enqueue(self, connection: Connection, message: Message) -> None:
-        """Start the transfer of a message, or queue it after those of the same pair."""
+        """Start the transfer of a message, or queue it after the other messages of the same pair."""
         connection.path = connection.path or self._path(connection)
         if connection.queue is not None and len(connection.queue) > self._model.backlog:
             self._end(message, "dropped", "backlog")

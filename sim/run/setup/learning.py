@@ -67,7 +67,7 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
 def _settings_of_each(
     scenario: Scenario, plan: LearningPlan
 ) -> tuple[tuple[LearningSettings, ...], LearningSettings]:
-    """Return the settings of each client, of which equal ones share an object, and those of servers."""
+    """Return the settings of each client, with one object for equal settings, and the servers' settings."""
     made: dict[tuple[str, tuple[int, ...]], LearningSettings] = {}
     settings = []
     for work, own in zip(plan.work, plan.trainings, strict=True):

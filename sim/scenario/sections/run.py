@@ -94,8 +94,8 @@ class Run(Settings):
     "precision", "recall", "f1" and "auc" are means over the classes that occur; regression targets that are
     all 0 or 1 count as tags, and a sample has the tags with an output above 0. A client with one class has no
     "auc"; a warning of the run reports this. "train_loss" is the loss of the client's training samples,
-    "validation_loss" that of its held-out samples: the summary then also lists the quality at the evaluation
-    with each client's lowest validation loss."""
+    "validation_loss" is the loss of its held-out samples: the summary then also lists the quality at the
+    evaluation with each client's lowest validation loss."""
     measures: tuple[Annotated[OwnMeasure, PluginPoint(OwnMeasure)], ...] | None = None
     """Your own functions that measure models, each with its direction, in addition to `metrics`. The first
     one is the quality in reports."""

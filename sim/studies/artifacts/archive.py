@@ -1,7 +1,8 @@
 """Archives of studies: zip files with a list of their files, which are written and unpacked here.
 
-Equal contents give equal archives, byte for byte. An archive of others is checked before anything is
-written: its number of files, their names, kinds and sizes; afterwards the hash of each file.
+Equal contents give equal archives, byte for byte. An archive from others is checked before anything is
+written: the number of its files, and their names, kinds and sizes. The hash of each file is checked
+afterwards.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Repetition of an archive's runs, and what of its figures they confirm."""
+"""Repetition of an archive's runs, and comparison of its figures with the repeated figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Repetition:
 class Reproduction:
     """An unpacked archive, and its repeated runs. skipped: reasons by run that cannot be repeated.
 
-    tables: the tables of the archive's comparisons, next to those that its runs give.
+    tables: the tables of the archive's comparisons, compared with the tables computed from its runs.
     """
 
     folder: Path

@@ -46,7 +46,7 @@ def tuning_seeds(stated: int | tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A tuning study. seed: of the sampler. file: the scenario file as stated.
+    """A tuning study. seed: the seed of the sampler. file: the scenario file as stated.
 
     conditions: changes to the scenario; each trial runs with every seed in each of them.
     """

@@ -135,7 +135,7 @@ class PeriodicSlowTimes(SlowTimes):
 
 
 class MeasuredSlowTimes(SlowTimes):
-    """Slow times from a trace of slowdown factors over time, which is repeated."""
+    """Slowdown factor over time from a table, which is repeated."""
 
     coin = "who has measured slow times"  # prose: allow
 
