@@ -165,9 +165,9 @@ class Run:
         """Write explore.html, a page in which you step through the run, and return its path.
 
         at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
-        or name of the client that it shows first. beside: a run that shares a past with it, such as its fork,
-        which the page shows beside it; the page then is in that run's folder. Replays the runs; the copy of
-        your code in the results is executed.
+        or name of the client that the page shows first. beside: a second run with the same past, such as a
+        fork of this run, which the page shows beside it; the page is then in the second run's folder. Replays
+        the runs; the copy of your code in the results is executed.
         """
         time_s = None if at is None else seconds(at, "at")
         which = None if client is None else client_of(client)

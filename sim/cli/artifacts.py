@@ -56,7 +56,7 @@ def pack(
     for each in packed.left_out:
         echo(f"left out: {each}", err=True)
     for each in packed.warnings:
-        echo(f"warning: your code tells about this machine: {each}", err=True)
+        echo(f"warning: your code names this machine: {each}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
     echo(f"reproduce it: coterie reproduce {packed.path}")

@@ -172,7 +172,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
 
 
 def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
-    """Merge the events in the order of their times, each message with one sending and at most one end.
+    """Merge the events in the order of their times, each message with one sending and at most one outcome.
 
     A process numbers the messages that its actors send; the receiver's records use the same numbers.
     """

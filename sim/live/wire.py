@@ -55,7 +55,7 @@ class Events:
 
 
 class _Frames(TcpEndpoint):
-    """Endpoint for frames with a stamp, which reports the end of each frame."""
+    """Endpoint for frames with a stamp, which reports the outcome of each frame."""
 
     events: Events
 

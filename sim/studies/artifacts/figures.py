@@ -41,7 +41,7 @@ class HeldFigure:
     place: str = ""
 
     def __str__(self) -> str:
-        around = "" if self.low is None else f", chance reaches from {self.low:.6g} to {self.high:.6g}"
+        around = "" if self.low is None else f", range by chance {self.low:.6g} to {self.high:.6g}"
         name = f"{self.name}, {self.place}" if self.place else self.name
         return f"{name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
 

@@ -175,7 +175,7 @@ def _add_data(contents: _Contents, run: RunDirectory) -> None:
         if files is not None:
             digests[path.name] = digest_of_file(path, digests.get(path.name, ""))
             if digests[path.name] not in read:
-                contents.left_out[f"data {path.name}: its content is not what the run has read"] = None
+                contents.left_out[f"data {path.name}: its content has changed since the run"] = None
                 continue
         if files is None:
             contents.left_out[f"data {path.name}: put it into the folder of --data-dir"] = None
