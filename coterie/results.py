@@ -87,8 +87,8 @@ class Run:
         """Return a metric over virtual time: columns `time`, `mean`, `low` and `high`.
 
         metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10% and
-        90% quantiles, of the clients with a finite value; for values of servers and of the whole run, of
-        these. Raises UserError for an unknown name.
+        90% quantiles, of the clients with a finite value; for a metric of servers or of the whole run, of its
+        values. Raises UserError for an unknown name.
         """
         name = self._metric(metric)
         rows = self.metrics.filter(pl.col("name") == name, pl.col("value").is_finite())

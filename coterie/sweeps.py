@@ -124,7 +124,7 @@ class Compared:
     def runs(self) -> pl.DataFrame:
         """Table with a row for each run: its results, its costs, and the name of its folder, as `directory`.
 
-        That folder is next to the sweep's folder, or is the one that you gave.
+        That folder is next to the sweep's folder, or is the folder that you passed.
         """
         return self._frames["runs"]
 

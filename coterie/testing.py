@@ -47,7 +47,8 @@ Fate = Callable[[str, str, int], float | None]
 It returns the latency of the message in seconds, or None if the message is lost.
 """
 Event = tuple[float, Literal["join", "leave", "crash", "rejoin"], int]
-"""Time in seconds, event, and number of the client. A client that rejoins has its state from before."""
+"""Time in seconds, event, and number of the client. A client that rejoins has the state that it had when it
+left."""
 
 
 class Message(NamedTuple):

@@ -56,7 +56,8 @@ class PFedHNSettings(RoundSettings):
     outer_momentum: ShareBelowOne = 0.0
     """Momentum of these steps (0.9 in the paper's experiments)."""
     outer_decay: Weight = 0.0
-    """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in its experiments)."""
+    """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in the paper's
+    experiments)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
         """Return the number of values of hypernetwork and embeddings, twice that with momentum."""

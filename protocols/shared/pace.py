@@ -60,7 +60,7 @@ class RelativePace(Component):
 
     @property
     def own_pace(self) -> float | None:
-        """Iterations of this client per second, divided by the median of its peers'; None if unknown.
+        """Iterations per second of this client, over the median rate of its peers; None if unknown.
 
         Counted from the start of this session, including the iteration in progress: before its end the pace
         is at most this.
@@ -143,7 +143,8 @@ class TimeForPeers(RelativePace):
     def _limit_first_iteration(self) -> None:
         """Withdraw the time that was earned while the pace was unknown.
 
-        The first iteration of a slow client lasts as long as many of its peers', which all ask it.
+        The first iteration of a slow client lasts as long as many iterations of its peers, which all send it
+        requests.
         """
         self.pace, self.was_far_behind = self.own_pace, True
         self.limit = self.left = min(self.left, BURST)

@@ -11,8 +11,8 @@ A message passes through four steps:
    latency and its duplication. The sender may now crash without effect on the message.
 4. *Arrival.* The message is delivered if the receiver is up and no partition separates the pair.
 
-Every message has exactly one end. It is delivered, lost (by the network) or dropped (because the sender or
-the receiver is down, or a queue is full). Before its end it is in flight. A duplicate is a separate message:
+Every message has exactly one outcome. It is delivered, lost (by the network) or dropped (because the sender
+or the receiver is down, or a queue is full). Before that, it is in flight. A duplicate is a separate message:
 it is sent at the departure of the original (the event says "duplicate"), and its bytes count. Times are
 virtual seconds; sizes are encoded bytes.
 """

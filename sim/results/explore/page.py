@@ -1,4 +1,4 @@
-"""explore.html: a self-contained page on which a run is walked through in time."""
+"""explore.html: a self-contained page in which a reader steps through a run in virtual time."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Tables of an archive's comparisons, next to the tables that its runs give."""
+"""Tables of an archive's comparisons, compared with the tables computed from its runs."""
 
 from __future__ import annotations
 
