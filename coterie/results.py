@@ -193,7 +193,7 @@ class Run:
     ) -> torch.nn.Module:
         """Return a client's model as the torch module that your code creates, in evaluation mode.
 
-        The arguments are those of `state_dict`.
+        The arguments are as for `state_dict`.
         """
         return self._trained(client, at, model).module()
 
@@ -203,7 +203,7 @@ class Run:
         """Return the outputs of a client's model: scores of each class, or predicted numbers, [samples, ...].
 
         inputs: an array [samples, ...] of samples as the model receives them in the run, after normalization.
-        The other arguments are those of `state_dict`.
+        The other arguments are as for `state_dict`.
         """
         return self._trained(client, at, model).outputs(inputs)
 

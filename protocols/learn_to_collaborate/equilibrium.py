@@ -102,7 +102,7 @@ def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
 
 
 def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
-    """Return the clients that a departure affects: those in its coalition, and in coalitions of later stages.
+    """Return the clients that a departure affects: its coalition, and the coalitions of later stages.
 
     Coalitions found before it, or in the same stage, are also stable without it: none of their members was
     better off with it.

@@ -1,7 +1,7 @@
 """Collaborative graph learning (CGL) of MAPL (Mukherjee et al. 2024, section 4.2, algorithms 2 and 5).
 
 Client i holds weights w_ij of its peers j and w_ii of itself, on the simplex. It compares its classifier head
-with those of its peers, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
+with its peers' heads, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
 
     mu1 sum_j gamma_j w_ij s_ij + mu2 (beta ||w_i||_2 - log(deg(i) + eps)),   deg(i) = sum_{j != i} w_ij
 
@@ -10,10 +10,10 @@ where gamma_j is j's share of the samples (eqs. 7 and 8). A weight of 0 ends the
 It uses numpy in float64: there are few numbers, and their last digits decide whether a peer is kept.
 
 Open questions in the paper, and consequences of its formulas:
-- gamma divides by the samples of all clients; here by those of the client itself and the peers with known
-  heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then the
-  same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M times
-  as strong.
+- gamma divides by the samples of all clients; here by the samples of the client itself and of the peers with
+  known heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then
+  the same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M
+  times as strong.
 - With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favors
   every peer by mu2 = .1, and the term in favor of the client itself, mu1 gamma (1 - cos), is .05 or less. The
   authors' code has no such gradient (it takes the degree from the weights before the step), and their

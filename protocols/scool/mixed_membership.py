@@ -5,7 +5,7 @@ block from its pi_i, and client j one from its pi_j. Client i keeps the state of
 starts: both indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) and
 w_ij. Its peers send it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
 
-It uses numpy in float64. Pairs are those of two different clients.
+It uses numpy in float64. A pair consists of two different clients.
 """
 
 import numpy as np

@@ -203,10 +203,10 @@ class ContrastiveClassifier:
 class FeaturePrototypes:
     """Local loss of FedProto (Tan et al. 2021): l_ce + lambda * mean squared difference from prototypes.
 
-    The differences are those of the features z [B, d_z] from the prototypes of their classes. The mean is
-    over all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances
-    of class means. The prototypes, part "class_means" [K, d_z], are the server's averages and get no
-    gradient. A prototype of zeros is not known yet, and its class contributes 0.
+    The differences are between the features z [B, d_z] and the prototypes of their classes. The mean is over
+    all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances of
+    class means. The prototypes, part "class_means" [K, d_z], are the server's averages and get no gradient. A
+    prototype of zeros is not known yet, and its class contributes 0.
     """
 
     strength: float = 1.0

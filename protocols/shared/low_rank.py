@@ -1,8 +1,9 @@
 """Low-rank adapters of different ranks: sums of their products, and the best factors of such a sum.
 
 An adapter adds scale x A B to a layer, with A [inputs, rank] and B [rank, outputs]. All functions work on
-torch tensors, as for one client, and are for `Node.apply`. Factors are vectors: A and B of each adapter, row
-by row, one adapter after the other. Products are vectors, too: a matrix [inputs, outputs] for each adapter.
+torch tensors, as for one client, and can be passed to `Node.apply`. Factors are vectors: A and B of each
+adapter, row by row, one adapter after the other. Products are vectors, too: a matrix [inputs, outputs] for
+each adapter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

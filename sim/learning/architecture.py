@@ -61,7 +61,7 @@ class Architecture:
     """Model as a pure function of a flat vector of P parameters.
 
     `key` describes it ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
-    engine can group clients by it. `slices` lists the parameters in the vector's order, which is that of
+    engine can group clients by it. `slices` lists the parameters in the vector's order, the order of
     `module.named_parameters()`; `numel` is P.
 
     `untrained` are the parameters that no optimizer changes, which modules list in an attribute `untrained`:

@@ -46,7 +46,8 @@ class Augmentation:
     uniform in [max(0, 1 - a), 1 + a], hue is turned by [-h, h] of the circle, in random order, all with
     `jitter_probability`.
     grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation, in pixels. mean, std:
-    of each channel, or one for all; images contain (pixel - mean) / std, pixel in [0, 1].
+    mean and standard deviation of each channel, or one for all channels; images contain (pixel - mean) / std,
+    pixel in [0, 1].
     """
 
     crop_scale: tuple[float, float] = (0.2, 1.0)

@@ -43,7 +43,7 @@ def write_page(
 ) -> Path:
     """Write explore.html into the results folder of the run, or of the second run if given; return its path.
 
-    A report in that folder then has a link to it. The arguments are those of `run_page_content`. Raises
+    A report in that folder then has a link to it. The arguments are as for `run_page_content`. Raises
     OSError.
     """
     folder = directory if second is None else second.directory

@@ -26,8 +26,8 @@ from sim.scenario.scenario import Scenario
 class Learning:
     """Learning side of a run: plan, data on the device, and each client's model and training.
 
-    `data` holds the samples of the clients, followed by those of the servers, if any. Servers have the model
-    of the first client, and no overrides.
+    `data` holds the samples of the clients, followed by the samples of the servers, if any. Servers have the
+    model of the first client, and no overrides.
     """
 
     plan: LearningPlan
