@@ -137,10 +137,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Merged:
-    """Merged events. events: all events of the run, in order. in_flight: messages without an end.
+    """Merged events. events: all events of the run, in order. in_flight: messages without an outcome.
 
-    untold: sendings that only the receiver's process recorded. twice: ends that another end contradicted.
-    settled: messages that ended with the crash of their process.
+    untold: messages whose sending only the receiver's process recorded. twice: outcomes that contradict
+    another outcome. settled: messages whose outcome is the crash of their process.
     """
 
     events: pl.DataFrame
@@ -174,7 +174,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
 
 
 def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
-    """Merge the events in the order of their times, each message with one sending and at most one end.
+    """Merge the events in the order of their times, each message with one sending and at most one outcome.
 
     A process numbers the messages that its actors send; the receiver's records use the same numbers.
     """
@@ -237,7 +237,7 @@ def _other_events(messages: pl.DataFrame, **stated: pl.Expr) -> pl.DataFrame:
 
 
 def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends of messages without a recorded end, by a later crash of sender or receiver."""
+    """Return the outcomes of messages that have none, from a later crash of their sender or receiver."""
     found = []
     for who, why in (("peer", "down"), ("actor", "sender crashed")):
         times = crashes.select(pl.col("actor").alias(who), crash="time")

@@ -17,7 +17,7 @@ from sim.world.repeated_files import ConnectionTable, RepeatedFile
 
 
 class TableLatency(LatencyByNode, RepeatedFile):
-    """A table states the latency over time; it is repeated.
+    """Latency over time from a table, which is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `latency_ms`, which applies to messages
     whose last bit leaves from that time on. The last row ends the cycle; its latency is ignored. The sender's
