@@ -97,7 +97,7 @@ class Codec:
         """Return the object that `encode` turned into `data`. Large arrays in it are views of `data`.
 
         Raises DecodeError, and no other error, for all other bytes: also for objects nested more than 64
-        deep, for those that would take more memory than 32 times their length (and a megabyte), and for
+        deep, for objects that would take more memory than 32 times their length (and a megabyte), and for
         values that a message class itself rejects.
         """
         try:

@@ -52,7 +52,7 @@ class Watch(Protocol):
         """Record that another message came from `peer`, which is still missing."""
 
     def excused(self, peer: str) -> None:
-        """Record that `peer` is no longer waited for."""
+        """Record that the collection no longer waits for `peer`."""
 
     def end(self) -> None:
         """End the observation."""

@@ -43,8 +43,8 @@ class InProgress:
 class RoundMark:
     """Mark of a message of a round (`actors.delivery.round_messages`).
 
-    number: of the round. awaits: whether the sender waits for the receiver's message of the same round.
-    repeat: None for a first transmission; k for a repetition that answers the k-th request; 0 for a
+    number: the number of the round. awaits: whether the sender waits for the receiver's message of the same
+    round. repeat: None for a first transmission; k for a repetition that answers the k-th request; 0 for a
     repetition without a request. delayed_s: seconds by which lost messages have delayed the sender since its
     previous round.
     """

@@ -143,7 +143,7 @@ class Supervisor:
         return True
 
     def kill(self, name: str) -> bool:
-        """Crash an actor at once, without `on_stop`; any task may call this, including one of the actor.
+        """Crash an actor at once, without `on_stop`; any task may call this, including a task of the actor.
 
         Messages that it sends while its tasks unwind are dropped. Returns False if no such actor is running.
         """

@@ -300,7 +300,7 @@ def _opening() -> str:
 
 
 def write(frame: pl.DataFrame, runs: pl.DataFrame) -> None:
-    """Write the tables, the picture and the parts of the page. runs: those of the clusters."""
+    """Write the tables, the picture and the parts of the page. runs: the runs of the study of clusters."""
     frame.write_csv(CSV)
     runs.write_csv(CLUSTERS)
     PICTURE.write_text(picture(frame), encoding="utf-8")

@@ -66,7 +66,7 @@ def measure(effort: Effort, say: Say) -> str:
 
 
 def _in_one_process(clients: int) -> tuple[float, float, int, float]:
-    """Return a run's CPU seconds, those of its flushes, its messages, and the share that crosses a cut."""
+    """Return CPU seconds of a run and of its flushes, its messages, and the share that crosses a cut."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "many.toml")
         text = SCENARIO.format(clients=clients, periods=PERIODS, bandwidth="10 Mbit/s")

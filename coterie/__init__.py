@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from coterie.sweeps import compare as compare
     from coterie.sweeps import sweep as sweep
     from protocols import *  # noqa: F403
+    from sim.core.hooks import MessageEvent as MessageEvent
     from sim.core.run_hook import RunHook as RunHook
     from sim.errors import UserError as UserError
     from sim.results.evaluations import Evaluation as Evaluation
@@ -37,6 +38,7 @@ _MODULES = {
     **dict.fromkeys(("Run", "RunFailed"), "coterie.results"),
     **dict.fromkeys(("fork", "load", "resume", "run"), "coterie.runs"),
     **dict.fromkeys(("Compared", "Sweep", "SweepFailed", "compare", "sweep"), "coterie.sweeps"),
+    "MessageEvent": "sim.core.hooks",
     "RunHook": "sim.core.run_hook",
     "UserError": "sim.errors",
     "Evaluation": "sim.results.evaluations",

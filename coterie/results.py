@@ -87,8 +87,8 @@ class Run:
         """Return a metric over virtual time: columns `time`, `mean`, `low` and `high`.
 
         metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10% and
-        90% quantiles, of the clients with a finite value; for values of servers and of the whole run, of
-        these. Raises UserError for an unknown name.
+        90% quantiles, of the clients with a finite value; for a metric of servers or of the whole run, of its
+        values. Raises UserError for an unknown name.
         """
         name = self._metric(metric)
         rows = self.metrics.filter(pl.col("name") == name, pl.col("value").is_finite())
@@ -165,9 +165,9 @@ class Run:
         """Write explore.html, a page in which you step through the run, and return its path.
 
         at: virtual time that the page shows first, in seconds or as a string such as "20 s". client: number
-        or name of the client that it shows first. beside: a run that shares a past with it, such as its fork,
-        which the page shows beside it; the page then is in that run's folder. Replays the runs; the copy of
-        your code in the results is executed.
+        or name of the client that the page shows first. beside: a second run with the same past, such as a
+        fork of this run, which the page shows beside it; the page is then in the second run's folder. Replays
+        the runs; the copy of your code in the results is executed.
         """
         time_s = None if at is None else seconds(at, "at")
         which = None if client is None else client_of(client)
@@ -193,7 +193,7 @@ class Run:
     ) -> torch.nn.Module:
         """Return a client's model as the torch module that your code creates, in evaluation mode.
 
-        The arguments are those of `state_dict`.
+        The arguments are as for `state_dict`.
         """
         return self._trained(client, at, model).module()
 
@@ -203,7 +203,7 @@ class Run:
         """Return the outputs of a client's model: scores of each class, or predicted numbers, [samples, ...].
 
         inputs: an array [samples, ...] of samples as the model receives them in the run, after normalization.
-        The other arguments are those of `state_dict`.
+        The other arguments are as for `state_dict`.
         """
         return self._trained(client, at, model).outputs(inputs)
 

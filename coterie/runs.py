@@ -69,10 +69,10 @@ def run(
     reuse: return the finished results of the same scenario and version in `out`, if there are any; no
     function or hook is called then.
 
-    A class is run as given, and the files that define it are kept with the results. Of a class that is
-    defined in a notebook only its own source is kept, so that the run cannot be repeated from its folder.
-    Raises UserError if the run cannot start, and RunFailed, with the results, if the run failed. An error
-    that `on_evaluation` raises ends the run and is raised unchanged, with a note that names the folder of the
+    A class is run as given, and the files that define it are kept with the results. If a class is defined in
+    a notebook, only the class's own source is kept, so the run cannot be repeated from its folder. Raises
+    UserError if the run cannot start, and RunFailed, with the results, if the run failed. An error that
+    `on_evaluation` raises ends the run and is raised unchanged, with a note that names the folder of the
     results so far.
     """
     require_not_loading()

@@ -53,9 +53,9 @@ class Sweep:
     def runs(self) -> pl.DataFrame:
         """Table with a row for each run: its value on each axis, `seed`, `state`, and `directory` of results.
 
-        A class or function of yours appears by its name, as in `compare`, if that is unique. The state is
-        done, failed or waiting. A run whose method failed, or that diverged, also has results. The results of
-        each run are in `sweep.directory.parent / name`, where `name` is its `directory`.
+        Your classes and functions appear by their names, as in `compare`, if the names are unique. The state
+        is done, failed or waiting. A run whose method failed, or that diverged, also has results. The results
+        of each run are in `sweep.directory.parent / name`, where `name` is its `directory`.
         """
         names = self._index.names
         rows: list[dict[str, Any]] = [
@@ -124,7 +124,7 @@ class Compared:
     def runs(self) -> pl.DataFrame:
         """Table with a row for each run: its results, its costs, and the name of its folder, as `directory`.
 
-        That folder is next to the sweep's folder, or is the one that you gave.
+        That folder is next to the sweep's folder, or is the folder that you passed.
         """
         return self._frames["runs"]
 
@@ -166,7 +166,7 @@ def sweep(
     list of them. only: ``"axis=value"``, the values to which axes are narrowed; a class is given by its name.
     Runs take place in separate processes, which load a class or a function, such as a method, from its file.
     Finished runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the
-    sweep, if runs failed; the same call tries the failed ones again.
+    sweep, if runs failed; the same call tries the failed runs again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):

@@ -47,7 +47,8 @@ Fate = Callable[[str, str, int], float | None]
 It returns the latency of the message in seconds, or None if the message is lost.
 """
 Event = tuple[float, Literal["join", "leave", "crash", "rejoin"], int]
-"""Time in seconds, event, and number of the client. A client that rejoins has its state from before."""
+"""Time in seconds, event, and number of the client. A client that rejoins has the state that it had when it
+left."""
 
 
 class Message(NamedTuple):
@@ -67,11 +68,11 @@ class World:
     arguments give equal runs.
 
     method: class of the clients. optima: numbers [clients, P]. start: initial model of all clients [P], or of
-    each client [clients, P]; by default 0. curvature: c, a number or one for each client. settings: settings
-    of the method, as in the section [protocol] of a scenario. step_s: virtual seconds of a training step, for
-    all or for each client. latency_s: virtual seconds from sending to delivery, or a function that decides
-    for each message (see `Fate`). events: joins, departures and returns of clients. seed: seed of the random
-    numbers of the clients.
+    each client [clients, P]; by default 0. curvature: c, a number, or a number for each client. settings:
+    settings of the method, as in the section [protocol] of a scenario. step_s: virtual seconds of a training
+    step, for all or for each client. latency_s: virtual seconds from sending to delivery, or a function that
+    decides for each message (see `Fate`). events: joins, departures and returns of clients. seed: seed of the
+    random numbers of the clients.
 
     Raises UserError for settings, and ValueError for other arguments, that do not fit.
     """

@@ -47,9 +47,9 @@ def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
 class RoundMessages:
     """Messages of one actor's rounds, sent and received; an actor uses the most recently created instance.
 
-    number: of the present round. awaited: peers that this actor waits for, or has received from, in this
-    round. delayed_s: seconds by which lost messages have delayed the actor in this round; until it has
-    collected a message in this round, the value of the previous round.
+    number: the number of the current round. awaited: peers that this actor waits for, or has received from,
+    in this round. delayed_s: seconds by which lost messages have delayed the actor in this round; until it
+    has collected a message in this round, the value of the previous round.
     """
 
     earlier: ClassVar[int] = 1
@@ -106,7 +106,7 @@ class RoundMessages:
             self._send(peer, message, self.number, None, self.delayed_s)
 
     def tell_again(self, peer: str, kind: str, number: int, attempt: int = 0) -> bool:
-        """Send a peer again the message of round `number`, or if it was dropped the last one to all peers.
+        """Send a peer the message of round `number` again, or if it was dropped, the last message to all.
 
         Returns False if there is no message for this round yet.
         """
@@ -168,7 +168,7 @@ class RoundMessages:
         return found
 
     def discard(self, kind: type) -> None:
-        """Drop the messages of this round and earlier ones for which no call waits."""
+        """Drop the messages of this and earlier rounds for which no call waits."""
         number = self.number
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 

@@ -28,7 +28,8 @@ _DOUBLINGS_MAX = 60  # more would change nothing, and hundreds would overflow a 
 def doubled_s(wait_s: float, times: int) -> float:
     """Return `wait_s`, doubled `times` times, but at most a minute.
 
-    The limit finds peers that were cut off soon after they return. A wait above a minute is not shortened.
+    With this limit, a peer that was cut off is found soon after it returns. A wait above a minute is not
+    shortened.
     """
     return max(wait_s, min(wait_s * 2.0 ** min(times, _DOUBLINGS_MAX), _DOUBLED_MAX_S))
 

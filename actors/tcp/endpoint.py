@@ -78,9 +78,10 @@ class TcpCounts:
 class TcpEndpoint(ABC):
     """Endpoint that is connected to all others of a run; subclasses define the content of frames.
 
-    endpoint: name of this endpoint. addresses: of all endpoints. secret: of the run, at least 16 bytes. tls:
-    needed unless all addresses are of this machine. listener: a socket that already listens at its address.
-    Use it as `async with endpoint:`, which listens, and connects to all others as soon as they listen.
+    endpoint: name of this endpoint. addresses: the addresses of all endpoints. secret: the secret of the run,
+    at least 16 bytes. tls: required unless all addresses are on this machine. listener: a socket that already
+    listens at its address. Use it as `async with endpoint:`, which listens, and connects to all others as
+    soon as they listen.
     """
 
     def __init__(

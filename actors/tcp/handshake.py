@@ -5,8 +5,9 @@
    numbers under the secret.
 3. The called endpoint answers with a `Welcome`, with its own proof.
 
-The proofs differ by their first word and name both endpoints, so that none can be sent back or elsewhere. The
-secret does not hide the content: connections to other machines are encrypted (`TcpTransport`, tls).
+The proofs differ by their first word and name both endpoints, so that no proof can be sent back, or reused
+for another endpoint. The secret does not hide the content: connections to other machines are encrypted
+(`TcpTransport`, tls).
 """
 
 import hmac

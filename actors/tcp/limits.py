@@ -12,8 +12,8 @@ class Limits:
 
     frame_bytes: the longest frame. backlog_bytes: limit of frames that wait for one endpoint that reads too
     slowly; further frames are dropped and counted. handshake_bytes, handshake_s: for a connection that is not
-    yet authenticated. strangers: the number of these connections; a further one ends the oldest. beat_s: the
-    interval of checks and heartbeats. silence_s: a connection without any bytes for this time is cut.
+    yet authenticated. strangers: the maximum number of these connections; one more closes the oldest. beat_s:
+    the interval of checks and heartbeats. silence_s: a connection without any bytes for this time is cut.
     least_rate: minimum bytes per second, after `silence_s`, of an unfinished frame. retry_s, retry_max_s:
     pauses before an unreachable endpoint is tried again; they double.
     """

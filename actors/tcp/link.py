@@ -142,7 +142,7 @@ class AcceptedLink(TcpLink):
     ) -> None:
         super().__init__(limits, on_end)
         self.number = 0
-        """Number of this link among those that the caller has opened to this endpoint."""
+        """Number of this link among all links that the caller has opened to this endpoint."""
         self.received = 0
         """Number of frames read."""
         self._endpoint = endpoint

@@ -20,8 +20,8 @@ from actors.values import sealed
 class TcpTransport(TcpEndpoint, Transport):
     """Transport of envelopes between the actors of this endpoint and actors of other endpoints.
 
-    endpoint_of: returns the endpoint of an actor's name; None for an unknown name. The other arguments are
-    those of `TcpEndpoint`.
+    endpoint_of: returns the endpoint of an actor's name; None for an unknown name. The other arguments are as
+    for `TcpEndpoint`.
     """
 
     mailbox_bytes = MAILBOX_BYTES

@@ -22,7 +22,7 @@ how to use runs, sweeps and comparisons, and [Write your own method](/methods.md
 ```
 """
 FRONT = (
-    "run", "Run", "RunFailed", "RunHook", "Evaluation", "load", "resume", "fork",
+    "run", "Run", "RunFailed", "RunHook", "MessageEvent", "Evaluation", "load", "resume", "fork",
     "sweep", "Sweep", "SweepFailed", "compare", "Compared",
 )  # fmt: skip
 """Names for runs, sweeps and comparisons, in the order of their use."""

@@ -30,7 +30,7 @@ class DeadlineServer(RoundServer):
         left, chosen, downloaded, uploaded = list(self.peers), [], 0.0, 0.0
 
         def ends(client):
-            """Return the time of the downloads and that of the uploads if this client trains too."""
+            """Return the times of the downloads and of the uploads if this client trains too."""
             training, transfer = self.known.get(client, (0.0, 0.0))
             return max(downloaded, transfer), max(uploaded, training) + transfer
 

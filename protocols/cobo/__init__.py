@@ -26,18 +26,18 @@ pair at the same time, and each update counts (`protocols.shared.pair_ledger`).
 On the simplex the weights of a row compete, and the common part of all gradients cancels only if all pairs
 are updated as in rounds: from the first iteration, equally often, and between models of equal progress.
 Therefore the first updates start before the first training, also with peers that have sent nothing yet, and
-each end's half of a pair's updates is spread evenly over its iterations (systematic sampling). With a peer
-that has done less than half as many iterations, the slower end starts all updates. The faster one computes
-its gradient with its model after the same number of iterations, interpolated between the models that it
-keeps, of iterations 1, 2, 4, 8, and so on.
+each end's half of a pair's updates is spread evenly over its iterations (systematic sampling). If one end has
+done less than half as many iterations as the other, the slower end starts all updates. The faster end then
+computes its gradient with its model after the slower end's number of iterations. This model is interpolated
+between the models that the faster end keeps, of iterations 1, 2, 4, 8, and so on.
 
 Options for bad weather in this form (docs/protocols.md has their measured effects):
 - `fading`: the k-th proximal term in a row with the same model has weight 1/k, so that the old model of a
   slow, cut off or dead peer does not hold back others.
 - `evidence`: until a pair has made 1/`evidence` of the updates expected from the iterations of its slower
   end, by two gradients of each end or more, its proximal term and its edge in the learned graph are scaled by
-  the fraction made so far. w = 1 at the start means that the weight is unknown: a client that is too slow, or
-  gets too few messages, to learn it must not be pulled by all.
+  the fraction made so far. The initial weight 1 means that the weight is unknown. A client that is too slow,
+  or receives too few messages, to learn its weights must not be pulled toward all peers.
 - `share_for_peers`: a client that is less than half as fast as its peers (median) spends this share of its
   device's time on pairs, starting with the peers that it has met least. It reports this with its models, and
   its peers leave the choice to it (`protocols.shared.pace`).
@@ -53,8 +53,9 @@ Differences from the paper:
   its experiments.
 - Proximal terms keep their anchors fixed in an iteration of more than one local step.
 - A peer that stays silent for `patience` is suspected: it has no proximal term until it sends something
-  again, and its weight is kept (on the simplex its share goes to the others, as does that of a peer that left
-  the view). A newcomer gets the initial weight (on the simplex: 0, and a share as soon as gradients agree).
+  again, and its weight is kept (on the simplex its share goes to the others, as does the share of a peer that
+  left the view). A newcomer gets the initial weight (on the simplex: 0, and a share as soon as gradients
+  agree).
 - n in `sampling_scale`/n is the number of clients if all know each other, as in the paper. On a sparse graph
   it is the larger neighborhood of the pair's ends plus one. Asynchronous: each end takes its own neighborhood
   plus one, for its half of the probability. A client therefore meets about `sampling_scale` peers in an

@@ -27,11 +27,12 @@ MEETINGS = 2
 class PairState:
     """Knowledge of a client about one peer.
 
-    `ledger`: the updates of the pair's weight. `latest`: the peer's last model. `pulled`: how often that has
-    been in the proximal term. `sampled`: on the simplex, the sum of the probabilities of its updates,
-    starting from a random number; each time it passes a whole number, an update is due. `owed`: sampled
-    updates that this client has yet to make. `offered`: how many of these were in its last answer to the
-    peer, which makes them with its own. `meetings`: how often both have computed gradients for an update.
+    `ledger`: the updates of the pair's weight. `latest`: the peer's last model. `pulled`: how often the
+    peer's last model has been in the proximal term. `sampled`: on the simplex, the sum of the probabilities
+    of its updates, starting from a random number; each time it passes a whole number, an update is due.
+    `owed`: sampled updates that this client has yet to make. `offered`: how many owed updates this client
+    reported in its last answer to the peer, which makes them together with the updates that the peer owes.
+    `meetings`: how often both have computed gradients for an update.
     `asking`: an update is in progress.
     """
 
@@ -148,8 +149,8 @@ class CoBoAsynchronous(Client):
     def sample(self, pair: PairState, probability: float) -> int:
         """Return the number of a pair's updates to start on the simplex, with this probability per iteration.
 
-        As the steps of a row compete there, they are spread evenly (systematic sampling) from a random start:
-        by independent draws one peer would have a seventh more of them than another.
+        As the steps of a row compete there, they are spread evenly (systematic sampling) from a random start.
+        With independent draws, one peer would get a seventh more updates than another.
         """
         before = pair.sampled = pair.sampled or self.rng.random()
         pair.sampled += probability
@@ -159,7 +160,8 @@ class CoBoAsynchronous(Client):
         """Return the share of the pair's updates that this client starts: one half.
 
         On the simplex, where the weights of a row compete, the slower end of a pair starts all updates if the
-        other has done more than twice as many iterations: as in rounds, its iterations set their number.
+        other has done more than twice as many iterations: as in rounds, the slower end's iterations set the
+        number of updates.
         """
         if not self.pairs.simplex or self.settings.exchange == "sampled":
             return 0.5
@@ -268,9 +270,9 @@ class CoBoAsynchronous(Client):
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
         """Return the model to compare with a model after `iterations`, its time, and its iterations.
 
-        On the simplex, for a peer that is far behind, this is the client's model after the same number,
-        interpolated between the two nearest kept models. In rounds both ends have made equal progress; with a
-        later model all gradients would be longer, and agree.
+        On the simplex, for a peer that is far behind, this is the client's model after the same number of
+        iterations, interpolated between the two nearest kept models. In rounds, both ends have made equal
+        progress; with a later model, all gradients would be larger and would agree.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):

@@ -24,7 +24,7 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
-    """Request for the receiver's gradient at the midpoint. `account`: the sender's account of the weight."""
+    """Request for the receiver's gradient at the midpoint. `account`: the sender's state of the weight."""
 
     account: Account
 
@@ -49,7 +49,7 @@ class PairResult:
 class RoundGradient:
     """Gradient of the sender at its midpoint with the receiver; synchronous form.
 
-    `weight`: the sender's value before this update, after `updates`.
+    `weight`: the sender's weight before this update, after `updates` updates.
     """
 
     gradient: Vector

@@ -71,7 +71,7 @@ class PairWeights(Component):
         """Take one projected gradient step on the weights of these peers (eq. 4).
 
         On the simplex the whole row is projected once (eq. 1): a projection after each peer would depend on
-        their order. Clients that are no peers have no share there.
+        their order. Clients that are not peers have no share there.
         """
         self.take_back_shares()
         row: dict[str, Scalar] = {}

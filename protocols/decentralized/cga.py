@@ -18,8 +18,8 @@ the model it was sent; z_i uses the last of these gradients of each neighbor, ho
 Differences from the paper (its text was not available): this follows its abstract, general knowledge, and
 facts of its authors' public code where needed. That code solves the program for each layer, with gradients
 multiplied by W_ij and a margin of 0.5, so that neighbors' gradients always count; and it looks ahead by the
-momentum (Nesterov). Here the program is that of whole models. `local_steps` above 1 replace -eta g_ii by the
-sum of several updates; SCooL's authors report that this diverges with five epochs. CompCGA is omitted.
+momentum (Nesterov). Here the program is solved for whole models. `local_steps` above 1 replace -eta g_ii by
+the sum of several updates; SCooL's authors report that this diverges with five epochs. CompCGA is omitted.
 """
 
 import asyncio

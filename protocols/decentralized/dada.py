@@ -20,10 +20,10 @@ The graph's step is the inverse of the Lipschitz constant of h over K. There are
 the first graph is one of models that were learned alone.
 
 Differences from the paper: its models are combinations of base predictors, learned by Frank-Wolfe steps; here
-they are any network, trained by the scenario's optimizer. The loss that a peer reports is that of its own
-last graph step. c_k uses the largest n_l known so far. Both ends of a pair hold its weight; each change has a
-number, and the later one is valid (of two at once, that of the later name), so that the next message repairs
-the loss of one.
+they are any network, trained by the scenario's optimizer. The loss that a peer reports is from its own last
+graph step. c_k uses the largest n_l known so far. Both ends of a pair hold its weight; each change has a
+number, and the change with the higher number is valid (with equal numbers, the change by the client whose
+name sorts last), so that the next message repairs the loss of a message.
 """
 
 from __future__ import annotations

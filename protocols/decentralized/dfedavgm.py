@@ -4,7 +4,7 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
 
     y_i <- x_i,  v_i <- 0
     K times:     v_i <- theta v_i - eta g_i(y_i),  y_i <- y_i + v_i
-    x_i <- sum_j W_ij y_j          W: the topology's weights, or else those of Metropolis-Hastings
+    x_i <- sum_j W_ij y_j          W: the topology's weights, or else Metropolis-Hastings weights
 
 The momentum is reset at the start of each round. theta and eta are the scenario's (`training.momentum`,
 `training.learning_rate`), which must be those of SGD with momentum; without it this is DFedAvg.

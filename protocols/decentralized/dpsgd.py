@@ -3,7 +3,7 @@
 Synchronous: Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017),
 algorithm 1, in rounds with a barrier among neighbors only:
 
-    x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: the topology's weights, or else those of Metropolis-Hastings
+    x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: the topology's weights, or else Metropolis-Hastings weights
 
 Asynchronous: Lian et al., "Asynchronous decentralized parallel SGD" (AD-PSGD, 2018). Each client computes
 gradients without pause, and concurrently averages with one random neighbor at a time:
@@ -17,8 +17,8 @@ client itself; a lost model is sent again, and mixed in the round that it belong
 exchange adds (x_j - x_i)/2 of the models at the time of sending to both sides, so it needs no lock and
 no bipartite topology and still keeps the mean. A lost request or answer is requested again, and granted once;
 if the answers to all of a client's four attempts are lost, only the peer has moved. When two clients ask each
-other at the same time, only the request of the first one by name is granted: both exchanges together would
-just swap the models.
+other at the same time, only the request of the client whose name sorts first is granted: both exchanges
+together would just swap the models.
 """
 
 from typing import Literal

@@ -68,7 +68,8 @@ class _Persistent(Reminders):
     """Reminders that continue while a peer is rounds behind, because its late message may be lost.
 
     A peer may itself wait for others, and so on. If the time between requests grew without limit, each link
-    of this chain would add as much as all earlier ones have waited. It therefore doubles only up to a second.
+    of this chain would add as much as all earlier ones have waited. The time therefore doubles only up to a
+    second.
     """
 
     def _doubles(self, peer: str, requests: int) -> bool:

@@ -38,7 +38,7 @@ class ReturnedGradient:
 
 
 def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
-    """Return the center [P] of the `within` of n `points` [P] nearest to it, and a membership for each point.
+    """Return a center [P], found from its `within` nearest points, and a membership of each of n points [P].
 
     mask [P]: 1 for values that distances include, 0 for others. The search starts at the first point. Each
     sweep treats all other points as equal to the center, and thus moves it by within/n of the way.

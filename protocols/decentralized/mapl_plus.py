@@ -23,7 +23,7 @@ class MaplPlusAsynchronous(MAPLAsynchronous):
 
 @final
 class MaplPlus(MAPL):
-    """MAPL+ in rounds: xi_i and theta_i <- w_ii (own) + sum_j w_ij (j's)."""
+    """MAPL+ in rounds: xi_i <- w_ii xi_i + sum_j w_ij xi_j, and theta_i likewise."""
 
     heterogeneous = False
     mixed = MaplPlusAsynchronous.mixed

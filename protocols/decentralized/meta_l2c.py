@@ -9,10 +9,10 @@ rounds with a barrier among neighbors:
     phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
     phi_i   <- mean of phi_i and its neighbors'
 
-s needs one gradient g on the held-out samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
-The encoder, which all clients average, also gives weights to clients never seen before. After `sparse_after`
-rounds a client mixes only with the neighbors with the largest mean weights (`kept`), and with neighbors that
-join later. If one of them leaves, the best of the others replaces it.
+s needs one gradient g on the held-out samples, at the new theta_i: it is the gradient of
+sum_j w_ij(phi) <g, u_j>. The encoder, which all clients average, also gives weights to clients never seen
+before. After `sparse_after` rounds a client mixes only with the neighbors with the largest mean weights
+(`kept`), and with neighbors that join later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
 have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update where

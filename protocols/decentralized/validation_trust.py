@@ -7,8 +7,8 @@ the second best of its three strategies, "validation based" in CoBo's table 2. I
     w_ij <- softmax over j of -p_ij,   p_ij: perplexity of x_j on client i's held-out samples, j = i included
     x_i  <- sum_j w_ij x_j
 
-It supports any model of any task, as perplexity is exp of the mean loss; of adapters, only these are sent.
-The learned graph is w. A model that has diverged has no weight.
+It supports any model of any task, as perplexity is exp of the mean loss; of a model with adapters, only the
+adapters are sent. The learned graph is w. A model that has diverged has no weight.
 
 The paper's text was not available. Its authors' public code (personalized-collaborative-llms) is the source
 of: minus perplexity in the softmax, without a temperature; averages of models, where the abstract says

@@ -7,8 +7,8 @@ simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stocha
     lambda <- Proj_simplex(lambda + gamma_lambda (L_1(w), ..., L_m(w)))    L_k: loss on a batch, at the same w
 
 lambda starts uniform. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first
-line with gamma_w the scenario's learning rate; with more `local_steps` it is that of whole local trainings.
-The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of those that
+line with gamma_w the scenario's learning rate; with more `local_steps`, it combines whole local trainings.
+The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of all w that
 the client has received. Both are measured.
 
 Differences from the paper: lambda is projected on the whole simplex over the clients that the server believes

@@ -86,7 +86,7 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """Model of a cluster, at first that before the split. longest: the longest average update so far.
+    """Model of a cluster, at first the model before the split. longest: the longest average update so far.
 
     parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """

@@ -7,7 +7,7 @@ learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
     personal model: E' local epochs from the global model
 
 The local training of a round serves as this fine-tuning (E' = E), so it costs nothing more: a client is
-evaluated by its last trained model, that of the last round in which it was sampled.
+evaluated by its last trained model, from the last round in which it was sampled.
 """
 
 from collections.abc import Mapping

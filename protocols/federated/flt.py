@@ -8,11 +8,11 @@ Jamali-Rad, Abdizadeh and Singh, "Federated learning with taskonomy for non-IID 
                 clusters by hierarchical clustering (average linkage) of d
     each round: federated averaging inside each cluster                        weighted by samples
 
-The distance is that of the authors' public code (hjraad/FLT); for unequal numbers of centroids, those of the
-client with fewer are matched. Labels are not used: clusters that differ only in the names of classes are not
-found. A client that joins later, or did not answer in time, is asked when it is first sampled, and joins the
-cluster with the nearest clients on average. The learned graph connects the clients of a cluster. A client is
-evaluated by the last model of its cluster that it received.
+The distance is as in the authors' public code (hjraad/FLT). If two clients have unequal numbers of centroids,
+all centroids of the client with fewer centroids are matched. Labels are not used: clusters that differ only
+in the names of classes are not found. A client that joins later, or did not answer in time, is asked when it
+is first sampled, and joins the cluster with the nearest clients on average. The learned graph connects the
+clients of a cluster. A client is evaluated by the last model of its cluster that it received.
 
 Differences from the paper:
 

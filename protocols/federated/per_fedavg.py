@@ -17,7 +17,7 @@ w - alpha g_i(w) (`personal_steps` of them), with w the last common model that i
 which is also measured. beta is the scenario's learning rate.
 
 The gradients of the first two lines are training steps, which a budget counts: tau local steps are 2 tau
-steps, and the personal model takes some more. Those for H_i count as gradients, not as steps.
+steps, and the personal model takes some more. The gradients for H_i count as gradients, not as steps.
 
 Differences from the paper: it evaluates w after the last round only; here each round makes a personal model
 from its initial one. Exact Hessians are omitted.

@@ -12,10 +12,11 @@ Neither phi nor v_i is ever sent: a client's update replaces its gradient in the
 (`protocols.shared.hypernetwork`). h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], with a
 linear output. A client is evaluated by the last theta_i that it was sent.
 
-Its experiments have one client in a round, as here with a `fraction` that selects one; with several, the mean
-is taken. Both steps are SGD's there, with momentum 0.9 and weight decay 0.001, which are settings here
-(`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum = 0.9`). With few
-samples these matter: without them, models predict classes that a client does not have (docs/fidelity).
+The paper's experiments have one client in a round, as here with a `fraction` that selects one; with several,
+the mean is taken. In the paper, both are steps of SGD with momentum 0.9 and weight decay 0.001, which are
+settings here (`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum =
+0.9`). With few samples these matter: without them, models predict classes that a client does not have
+(docs/fidelity).
 
 Differences from the paper: momentum and decay of an embedding act when its client takes part. The biases of
 the last layer start as the initial model, and models differ by `spread`; in the paper all start at random.
@@ -55,7 +56,8 @@ class PFedHNSettings(RoundSettings):
     outer_momentum: ShareBelowOne = 0.0
     """Momentum of these steps (0.9 in the paper's experiments)."""
     outer_decay: Weight = 0.0
-    """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in its experiments)."""
+    """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in the paper's
+    experiments)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
         """Return the number of values of hypernetwork and embeddings, twice that with momentum."""

@@ -4,16 +4,16 @@ Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning"
 
     min_w  sum_k p_k / (q + 1) F_k(w)^(q + 1)
 
-is that of federated averaging for q = 0, and makes losses more equal the larger q is. Algorithm 2, q-FedAvg,
-with w_k the result of client k's E local epochs of SGD from w with the learning rate eta = 1/L:
+equals the objective of federated averaging for q = 0; a larger q makes the losses more equal. Algorithm 2,
+q-FedAvg, with w_k the result of client k's E local epochs of SGD from w with the learning rate eta = 1/L:
 
     delta_w_k = L (w - w_k)
     Delta_k   = F_k(w)^q delta_w_k
     h_k       = q F_k(w)^(q - 1) ||delta_w_k||^2 + L F_k(w)^q
     w        <- w - sum_k Delta_k / sum_k h_k
 
-1/sum h_k is the step that fits the curvature of F^(q + 1), if L fits that of F; so only q has to be chosen.
-F_k(w) is the mean loss over all of the client's training samples, which costs it a forward pass.
+1/sum h_k is the step that fits the curvature of F^(q + 1), if L fits the curvature of F; so only q has to be
+chosen. F_k(w) is the mean loss over all of the client's training samples, which costs it a forward pass.
 
 Differences from the paper: there a round's clients are drawn with the probabilities p_k (n_k/n in its
 experiments); here they are drawn uniformly, and Delta_k and h_k have the factor p_k (`weights`), which is the

@@ -6,8 +6,8 @@ staleness u_k: number of steps of the server since it gave the client the model 
     a client:   D <- change by its local epochs from x_tau
     the server: x <- x + eta_g (1/K) sum_k D_k / sqrt(1 + u_k)         whenever K updates have arrived
 
-Differences from the paper: all clients train all the time, while it limits how many train at once. A client
-that has sent its update gets the server's current model, which may be the one that it had. A client is
+Differences from the paper: all clients train all the time, while the paper limits how many train at once. A
+client that has sent its update gets the server's current model, which may be the one that it had. A client is
 evaluated by the last model that it was given.
 """
 

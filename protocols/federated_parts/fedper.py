@@ -7,7 +7,7 @@ algorithms 1 and 2, with the base layers W_B shared and the personalization laye
                 (W_B,i, W_P,i) <- E local epochs of SGD, of both at once
                 W_B <- sum_i n_i W_B,i / sum_i n_i
 
-Only backbones are sent. The rounds are those of `protocols.shared.averaged_parts`.
+Only backbones are sent. The rounds are as in `protocols.shared.averaged_parts`.
 
 Differences from the paper: there all clients take part in each round, as here with `fraction = 1`; the server
 sends them the first W_B, while here they start with a common one (`model.initialisation`). The

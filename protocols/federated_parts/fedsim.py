@@ -8,7 +8,7 @@ backbone theta_i personal and the head phi shared, as Mukherjee et al. (MAPL, ap
                 phi <- sum_i n_i phi_i / sum_i n_i
 
 Only heads are sent, so backbones may differ. Until there is an average a client trains its own head. The
-rounds are those of `protocols.shared.averaged_parts`.
+rounds are as in `protocols.shared.averaged_parts`.
 
 Differences from the paper: Pillutla et al. share most layers and keep few, and weight clients as their
 objective does; here by their samples or equally (`weights`). Their models are evaluated with the average,

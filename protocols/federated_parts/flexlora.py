@@ -11,9 +11,9 @@ client resources" (2024), with the adapter s_i A_i B_i of rank r_i of client i, 
 
 The sum is exact, although the mean of A_i times the mean of B_i would not be; by the theorem of Eckart and
 Young, no factors of rank r_i are closer to it. With `[[model_group]]`, clients have adapters of different
-ranks. The rounds are those of `protocols.shared.server_rounds`. Until there is an average, a client trains
-its own initial factors. The server sends factors of the largest rank that it has seen to a client whose rank
-it does not know, and the client cuts them. A client is evaluated by the last factors that it received.
+ranks. The rounds are as in `protocols.shared.server_rounds`. Until there is an average, a client trains its
+own initial factors. The server sends factors of the largest rank that it has seen to a client whose rank it
+does not know, and the client cuts them. A client is evaluated by the last factors that it received.
 
 Differences from the paper: adapters are stored transposed (`x A B`). The singular values all belong to B, as
 in the paper's B S on its other factor. The SVD takes no time of the server.
@@ -84,7 +84,7 @@ class FlexLoRAServer(RoundServer):
     def factors_for(self, client: str) -> tuple[Vector | None, Sizes]:
         """Return the factors that best approximate the average, and their ranks.
 
-        The ranks are those of the client if the server knows them, or else the largest known ranks.
+        The ranks are the client's ranks if the server knows them, or else the largest known ranks.
         """
         if self.average is None:
             return None, ()

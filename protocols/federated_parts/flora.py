@@ -9,11 +9,11 @@ Wang et al., "FLoRA: Federated fine-tuning large language models with heterogene
                 W <- W + A B = W + sum_i p_i s_i A_i B_i, at each client
 
 The sum is exact, without noise from products of factors of different clients. With `[[model_group]]`, clients
-have adapters of different ranks. The rounds are those of `protocols.shared.server_rounds`. The stack of a
-round comes with the next task; with `broadcast = "all"` it is sent as soon as it is made. A client that has
-missed a stack gets the sum of all products instead, which has the size of the adapted layers. A client whose
-model is not the one that the server expected, for example because it restarted, answers without training, and
-gets the sum next.
+have adapters of different ranks. The rounds are as in `protocols.shared.server_rounds`. The stack of a round
+comes with the next task; with `broadcast = "all"` it is sent as soon as it is made. A client that has missed
+a stack gets the sum of all products instead, which has the size of the adapted layers. A client whose model
+is not the one that the server expected, for example because it restarted, answers without training, and gets
+the sum next.
 
 Differences from the paper: adapters are stored transposed (`x A B`). All clients receive the stack at the end
 of a round there, as here with `broadcast = "all"`. A client is evaluated by the last merged model that it

@@ -9,9 +9,9 @@ global representations" (2020), algorithm 1, with client i's local representatio
                 g <- sum_i n_i g_i / sum_i n_i
 
 l is the backbone, g the head. Without a warm-up, as in the algorithm, only heads are sent, backbones may
-differ, and the rounds are those of FedSim. The authors' public code starts with a model that federated
-averaging has trained: `warm_up` rounds of it, after which each sampled client gets the last global model once
-and keeps its backbone afterwards.
+differ, and the rounds are as in FedSim. The authors' public code starts with a model that federated averaging
+has trained: `warm_up` rounds of it, after which each sampled client gets the last global model once and keeps
+its backbone afterwards.
 
 Differences from the paper: no auxiliary loss on the representation (classification needs none), and no
 ensemble of all local models for unknown devices: a newcomer trains its own, with the average head.

@@ -22,28 +22,29 @@ peers. If the client's own model is not chosen and no other has come yet, the cl
 messages are sent again; an update counts once.
 
 A client that is slower than its peers trains its own model with full weight instead of its weight in the
-posterior (others seldom train it), and evaluates and trains those of others as its allowance permits.
+posterior (others seldom train it), and evaluates and trains others' models as its allowance permits.
 
 A client that has left has no weight. One that joins is tried before all others, and has no weight before that
-(at the start all have equal weights); its first loss counts as if it had always been that. One that returns
-has its previous weight, and is also tried before all others.
+(at the start all have equal weights); it then counts as if it had had its first loss from the start. One that
+returns has its previous weight, and is also tried before all others.
 
 Differences from the paper:
 - In the first iteration (`alone_first`) a client trains its own model only. Algorithm 1 starts with models
   that fit the data of any client by chance, and adapt to any client that trains them.
 - The client's own model needs no message, so here it is evaluated in every iteration, and trained if it
-  has any weight, in addition to those of M sampled neighbors. With `own_model = "candidate"` it also has to
-  be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with, the
-  model of a client that does not share its data.
+  has any weight, in addition to the models of M sampled neighbors. With `own_model = "candidate"` it also has
+  to be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with,
+  the model of a client that does not share its data.
 - epsilon, beta, M and the learning rate are not in its appendix, which was the only text available: .3, .6
   and 3 are coterie's choices. So is the meaning of "epsilon-greedy" in `epsilon_greedy`.
 - g_bi is w_ib times the change by `local_epochs` of training, "multiple gradient steps" as the appendix
-  allows. With `local_steps = 1` and SGD it is the gradient of a batch; that of a mean, which a learning rate
-  compensates, while epochs have steps in proportion to the samples.
+  allows. With `local_steps = 1` and SGD it is a batch's gradient. It is the gradient of a mean loss instead
+  of a sum; a learning rate compensates for this factor, and with epochs the number of steps is in proportion
+  to the samples.
 - Updates with a weight below 1e-6 are not computed, as they would be lost in rounding.
 - Predictions use the last models received from the M peers of the largest weights, and the client's own.
 - With `losses = "sum"`, as in the paper, one candidate has nearly all weight as soon as there are many
-  samples: the one with the best fit early on, which may be any client's. `losses = "mean"` and
+  samples: the candidate that fits best early on, which may belong to any client. `losses = "mean"` and
   `temperature` are additions of coterie.
 """
 

@@ -195,7 +195,8 @@ class FedericoAsynchronous(Client):
     def own_share(self, weight: float) -> float:
         """Return the factor of a client's update of its own model, which has `weight` in its posterior.
 
-        A slow client's is larger: it gets fewer updates, since the others mostly train each other's models.
+        A slow client's factor is larger: it gets fewer updates, since the others mostly train each other's
+        models.
         """
         pace = self.peer_time.pace
         return weight if pace is None else max(weight, 1.0 - pace)

@@ -83,5 +83,5 @@ class Collaborators(Component):
         return pairs if sum([share for share, _ in pairs]) > 0 else [(1.0, self.client.params)]
 
     def record(self, losses: Mapping[str, float]) -> None:
-        """Update all weights: models were evaluated in this iteration, with these losses (lines 11 to 16)."""
+        """Update all weights from the losses of the models evaluated in this iteration (lines 11 to 16)."""
         self.table.record({name: loss for name, loss in losses.items() if name in self.table.records})

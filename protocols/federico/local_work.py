@@ -16,7 +16,7 @@ def steps_per_model(client: Client, settings: FedericoSettings) -> int:
 async def local_loss(
     client: Client, model: Vector, settings: FedericoSettings, *, brief: bool = False
 ) -> float:
-    """Return the loss l of a model on the client's data (line 13); brief: on a batch in any case."""
+    """Return the loss l of a model on the client's data (line 13); brief: always on one batch."""
     mean = float(await client.loss(model, on="batch" if brief else settings.losses_on))
     # Line 13 sums over the training samples; a mean over other samples is scaled to the same number.
     return mean * (client.samples if settings.losses == "sum" else 1)

@@ -41,8 +41,9 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 class Record:
     """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether it was evaluated since it joined; if not it is chosen before all others. True for those
-    present at the start: all of them are equally new, and their L = 0 ranks them first until they are tried.
+    tried: whether the candidate was evaluated since it joined; if not, it is chosen before all others. True
+    for candidates present at the start: all of them are equally new, and their L = 0 ranks them first until
+    they are tried.
     """
 
     last: float = 0.0
@@ -54,11 +55,11 @@ class Record:
 class LossTable:
     """Tracked losses of one client's candidates; the cost of `record` depends only on the passed losses.
 
-    candidates: those present at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
+    candidates: the candidates at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
     weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.
 
-    A candidate that joins later has no weight before it is tried, since otherwise it would have all of it;
-    its first loss then counts as if it had been that from the first round.
+    A candidate that joins later has no weight before it is tried, because with L = 0 it would have nearly all
+    the weight. Its first loss counts as if the candidate had had this loss since the first round.
     """
 
     def __init__(self, candidates: Iterable[str], momentum: float | None) -> None:

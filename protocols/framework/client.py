@@ -73,11 +73,11 @@ class Client(Node):
             self.newcomer = False
 
     async def _start_from_peers(self) -> None:
-        """Start from the mean of some random peers' models, as the scenario sets it.
+        """Start from the mean of the models of some random peers, as `clients.newcomers` states.
 
-        Newcomers among them have no model to give; the client then asks other peers at once. If no peer
-        answers, or all are newcomers, it asks again after the patience. After the third time it starts from
-        its own initial model. The metric `models_at_start` counts the models received.
+        A newcomer among these peers has no model to give, so the client then asks other peers at once. If no
+        peer answers, or all are newcomers, it asks again after its patience. After the third attempt, it
+        starts from its own initial model. The metric `models_at_start` counts the models received.
         """
         wanted = self.context.newcomers
         if not wanted.peers:
@@ -212,7 +212,7 @@ class Client(Node):
 
 
 def client_class_for_mode(method: type[Client], settings: ProtocolSettings) -> type[Client]:
-    """Return the class of a method's clients: its `asynchronous` form if `mode` selects it, or itself."""
+    """Return the class of a method's clients: `asynchronous` if `mode` selects it, otherwise `method`."""
     if method.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
         return method.asynchronous
     return method

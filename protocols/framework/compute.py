@@ -13,7 +13,7 @@ from protocols.framework.vectors import Scalar, Vector
 class Batch:
     """Some of a client's training samples, drawn once, so that several models can use the same samples.
 
-    `client`: the owner of the samples. `number`: of this batch. `samples`: their number.
+    `client`: the owner of the samples. `number`: the number of this batch. `samples`: the number of samples.
     """
 
     client: int
@@ -88,7 +88,7 @@ class Compute(ABC):
 
     @abstractmethod
     async def class_features(self, of: Vector) -> dict[int, Vector]:
-        """Return the mean features of each class of which the client has samples."""
+        """Return the mean features of each class in the client's samples."""
 
     @abstractmethod
     def inputs(self) -> Vector:

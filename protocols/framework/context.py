@@ -53,7 +53,8 @@ class Membership(Protocol):
 class NewcomersStart:
     """Start of a client that joins later: from the mean of the models of `peers` random peers.
 
-    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
+    If `peers` is 0, the client starts from its own initial model. `patience`: seconds that the client waits
+    for the peers' answers.
     """
 
     peers: int = 0
@@ -83,11 +84,11 @@ class ClientContext:
     `observe(who, name, value)`: records a metric, at no cost; `report` is the same for coterie's own
     code, with names that methods may not use. `alone`: True if there are no peers and no servers, now or
     later. `links`: the actor's links in the topology. `trainable`: returns a model with 0 for parameters that
-    no optimizer changes. `compute`: the device and data of a server that has them; a client gets its own
-    separately. `model`: the model of its vectors; for a server, the model of the first client. `number`: a
-    client's number, from 0, in the scenario and in its name; None for a server. `model_group`: number of its
-    group of models. `noise`: returns the noise
-    generator of an actor by name, for a `GaussianMechanism`.
+    no optimizer changes. `compute`: the device and data of a server, if the scenario sets them; a client
+    receives its `compute` separately. `model`: the model whose parameters the vectors contain; for a server,
+    the model of the first client. `number`: a client's number, from 0, in the scenario and in its name; None
+    for a server. `model_group`: number of its group of models. `noise`: returns the noise generator of an
+    actor by name, for a `GaussianMechanism`.
     """
 
     transport: Transport

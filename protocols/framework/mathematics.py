@@ -60,8 +60,8 @@ def shared_rng(seed: int, name: str) -> np.random.Generator:
 def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.random.Generator) -> list[str]:
     """Return `count` different items of `ranked`, or all if there are fewer.
 
-    Each position is for exploration with probability `epsilon`. The first items of `ranked` take the other
-    positions, and those for exploration are filled at random from the remaining items. The candidate of rank
+    Each position explores with probability `epsilon`. The first items of `ranked` take the positions that do
+    not explore; the exploring positions are filled at random from the remaining items. The candidate of rank
     r (from 0) of n is therefore chosen with probability sum_g P(g) (1 if r < g else (count - g)/(n - g)),
     where the number g of positions without exploration is binomial with `count` and 1 - epsilon.
     """

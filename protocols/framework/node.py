@@ -33,8 +33,8 @@ _SEEK_FOR_S = 180 * 86_400.0
 class AreYouThere:
     """Notice to a silent peer that the sender is up, so that the peer sends messages to it again.
 
-    There is no answer. The sender waits for the peer again only after the peer sends a message itself: it
-    may be too slow.
+    The notice has no answer. The sender waits for the peer again only after the peer itself sends a message,
+    because the peer may be too slow.
     """
 
 
@@ -161,7 +161,9 @@ class Node(Actor):
         return peers[int(self._uniforms.pop() * len(peers))]
 
     def vector(self, numbers: Any) -> Any:
-        """Return a handle on known numbers: a Vector for an array [n], a Scalar for a number; or ValueError.
+        """Return a handle on known numbers: a Vector for an array [n], a Scalar for a number.
+
+        Raises ValueError for more than one dimension.
 
         >>> float(client.vector([3.0, 0.0, 4.0]).norm())
         5.0
@@ -173,8 +175,8 @@ class Node(Actor):
 
         The network may have cut the peer off, and the peer may also consider this client down. So that the
         two find each other again, this client notifies the peer from time to time. The pause between notices
-        doubles up to a minute; after the first hour, the client sends a notice whenever the silence is a
-        sixtieth longer.
+        doubles up to a minute; after the first hour, the client sends the next notice when the silence has
+        grown by a sixtieth.
         """
         believed = peer in self.peers
         self._membership.suspect(peer)
@@ -311,7 +313,7 @@ class Node(Actor):
         return trained - start
 
     def batch(self) -> Batch:
-        """Draw a batch of training samples, to use as `on=` of losses, gradients and training of many models.
+        """Draw a batch of training samples, to use as `on=` in calls of `loss`, `gradient` and `train`.
 
         The batch's `samples` is its number of samples, the same as in a training step. The call is free. No
         other client can use the batch.

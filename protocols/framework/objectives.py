@@ -1,9 +1,9 @@
 """Types of objectives, which a method may minimize instead of the data set's default loss.
 
-An objective is a frozen dataclass (equal settings are equal objects, by which clients are grouped into one
-batched call) and a pure function of the model's parameters and one batch. It runs inside
-`torch.func.vmap(torch.func.grad(...))`, which allows masks, but no control flow that depends on data and no
-boolean indexing.
+An objective is a frozen dataclass and a pure function of the model's parameters and one batch. Objectives
+with equal settings are equal objects, and their clients are computed in one batched call. An objective runs
+inside `torch.func.vmap(torch.func.grad(...))`, which allows masks, but no control flow that depends on data
+and no boolean indexing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ModelOutputs(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """A gradient in the shapes of `ModelOutputs`; None, and parameters without one, are zeros."""
+    """A gradient in the shapes of `ModelOutputs`. None, and a parameter that is not listed, mean zeros."""
 
     scores: Tensor | None = None
     features: Tensor | None = None
@@ -77,7 +77,7 @@ class ParameterSlice:
 
 @dataclass(frozen=True)
 class AdapterSlices:
-    """Slices of one low-rank adapter: it adds scale x A B to its layer, and `merged`, if it has this matrix.
+    """Slices of one low-rank adapter. It adds scale x A B to its layer, and also `merged` if there is one.
 
     a: A [inputs, rank]. b: B [rank, outputs]. merged: [inputs, outputs], not trained.
     """
@@ -141,10 +141,10 @@ class Objective(Protocol):
 
 
 class ClosedForm(Objective, Protocol):
-    """Objective with closed-form gradients of its loss for the outputs of N clients' models, at once.
+    """Objective with closed-form gradients of its loss with respect to the outputs of N clients' models.
 
-    Models whose layers have closed forms then need no autograd. A derived class may have another loss, so
-    inherited closed forms do not count for it. An objective that is a mean over samples also defines
+    Models whose layers have closed forms then need no autograd. A derived class may have another loss, so it
+    does not use inherited closed forms. An objective that is a mean over samples also defines
     `output_losses(outputs, y)`, which returns the loss of each sample [N, B].
     """
 

@@ -2,8 +2,8 @@
 
 The Gaussian mechanism is v min(1, C / |v|) + s C z with z ~ N(0, I). An observer of one of these vectors
 learns little about whether v or 0 is in it, as the norm of the part without noise is at most C. Later
-computations on the result cost nothing more. This is a simulation: the noise can be drawn again from the
-run's seed.
+computations on the result cost no further privacy. This is a simulation: the noise can be drawn again from
+the run's seed.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def epsilon(noise_multiplier: float, releases: int, delta: float, share: float =
     """Return the epsilon of (epsilon, delta)-differential privacy after `releases` of the Gaussian mechanism.
 
     noise_multiplier: standard deviation of the noise, relative to the norm to which vectors are clipped.
-    share: probability that a release contains a vector, if this stays secret; 1 if it always does. Computed
-    by Renyi differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus, which the extra
-    `privacy` installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 < share <= 1, and
-    ModuleNotFoundError without Opacus.
+    share: probability that a release contains a given vector, if the choice stays secret; 1 if each release
+    contains it. Computed by Renyi differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus,
+    which the extra `privacy` installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 <
+    share <= 1, and ModuleNotFoundError without Opacus.
     """
     if not 0 < delta < 1 or not 0 < share <= 1:
         raise ValueError(

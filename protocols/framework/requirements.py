@@ -30,8 +30,9 @@ class ProtocolSettings(Settings):
 class Requirement:
     """Requirement of a method on the scenario; a run that violates it does not match the method's paper.
 
-    key: of the value, such as "model.initialisation". suits(value): returns True for allowed values. problem:
-    the reason, and the allowed values; the end of a sentence that starts with the protocol's name.
+    key: the key of the checked value, such as "model.initialisation". suits(value): returns True for allowed
+    values. problem: the reason, and the allowed values; the end of a sentence that starts with the protocol's
+    name.
     """
 
     key: str

@@ -1,6 +1,6 @@
 """Rounds with a barrier among neighbors, for the synchronous forms of all methods.
 
-A client announces its model for a round and waits only for those of its neighbors. There is no global
+A client announces its model for a round and waits only for the models of its neighbors. There is no global
 barrier: two clients without a common neighbor may be several rounds apart. `actors.delivery.round_messages`
 sends lost messages again. This module decides which peers take part in a round and when it ends.
 """
@@ -130,7 +130,7 @@ class Rounds(Component, RoundMessages):
         return peer not in self._not_waiting
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
-        """Return the messages of class `kind` of these partners, by name. Send them your message first."""
+        """Return the messages of class `kind` from these partners, by name. Send them your message first."""
         found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
@@ -152,8 +152,8 @@ class Rounds(Component, RoundMessages):
     def _is_wanted(self, mark: RoundMark) -> bool:
         """Return True if a message belongs to the current round, or its sender is ahead of this client.
 
-        A partner's announcement of the next round does not show this: its present one is lost, and will be
-        sent again.
+        A partner's announcement of the next round is not sufficient: the partner's announcement of the
+        current round was lost, and will be sent again.
         """
         is_partners_own = mark.awaits and mark.repeat is None
         first_late = self.number + 2 if is_partners_own else self.number + 1

@@ -26,7 +26,7 @@ class ServerPlan:
 
     @classmethod
     def one(cls, server: type[Server], of: type[Server], clients: Sequence[str]) -> list[ServerPlan]:
-        """Plan one server for all clients. Raises TypeError unless its class is `of`."""
+        """Plan one server for all clients. Raises TypeError unless its class derives from `of`."""
         if isinstance(server, type) and not issubclass(server, of):
             raise TypeError(
                 f"{server.__name__} must be a subclass of {of.__name__}, which its clients need: "

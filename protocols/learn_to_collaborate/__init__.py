@@ -7,16 +7,16 @@
     benefit graph: an edge from j to i if j has a sufficient share in d_i*           (appendix B.2)
     equilibrium:   strongly connected components that are stable, repeated for the others       (algorithm 1)
 
-and then each coalition trains among itself. A coordinator, which may be any client, computes the hypernetwork
-HN and the equilibrium; it sends parameters HN(d), clients answer with losses and gradients there, and no data
-leave them. `mode = "asynchronous"`: late gradients count in the round in which they arrive, at the d for
-which they were computed.
+and then the members of each coalition train together. A coordinator, which may be any client, computes the
+hypernetwork HN and the equilibrium; it sends parameters HN(d), clients answer with losses and gradients
+there, and no data leave them. `mode = "asynchronous"`: late gradients count in the round in which they
+arrive, at the d for which they were computed.
 
 Beyond the paper: a coordinator that is gone is replaced (`leader_election`) by one that starts again with the
 clients that are up, while the present coalitions continue. A newcomer gets an input of the hypernetwork,
 which is trained further for a while; after a join or departure the coordinator searches again only for those
-clients that this can affect (`affected_by_departure`, `affected_by_arrival`): the result is that of algorithm
-1 among all clients, provided that optimal collaborator sets are unique.
+clients that this can affect (`affected_by_departure`, `affected_by_arrival`): the result is the same as with
+algorithm 1 among all clients, provided that optimal collaborator sets are unique.
 
 Differences from the paper:
 - Which d are sufficient: `rule = "threshold"` (paper, which does not state its epsilon) or "relative" (the

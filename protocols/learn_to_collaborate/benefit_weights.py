@@ -32,10 +32,10 @@ def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str
 
 
 def necessary(d: ArrayLike, target: int, rule: str, least: float) -> list[int]:
-    """Return the numbers of the optimal collaborators by a target's best weights d [n], itself included.
+    """Return the numbers of a target's optimal collaborators, itself included, from its best weights d [n].
 
     rule = "threshold": weights of more than `least` times the equal share 1/n (appendix B.2). rule =
-    "relative": of at least `least` times the target's own weight. Raises ValueError for another rule.
+    "relative": weights of at least `least` times the target's own weight. Raises ValueError for another rule.
     """
     weights = np.asarray(d, np.float64)
     if rule == "threshold":

@@ -28,7 +28,8 @@ Stage = list[tuple[str, ...]]
 class CoalitionAssignment:
     """Coalition found for a client, and its benefits and losses, as in `Members`.
 
-    `shares`: its best weights within its coalition; `full`: those among all clients, None if unknown.
+    `shares`: its best weights within its coalition; `full`: its best weights among all clients, None if
+    unknown.
     """
 
     members: tuple[str, ...]
@@ -39,7 +40,7 @@ class CoalitionAssignment:
 
 
 class Coordinator(Component):
-    """Former of coalitions while its client leads. join(settled): called with the client's own coalition."""
+    """Coordinator, active while its client leads. join(settled): called with the client's own coalition."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Coordinator(Component):
         return left_out
 
     def coalitions_of(self, optima: Mapping[str, Optimum], unaffected: Sequence[str]) -> Stage:
-        """Return the next coalitions among clients with these optima, given those of unaffected clients."""
+        """Return the next coalitions among clients with these optima, and `unaffected` ones."""
         known = {client: optimum.collaborators for client, optimum in optima.items()}
         if self.settings.equilibrium == "at-once":
             return equilibrium_at_once(Benefits(known), known)

@@ -9,8 +9,8 @@ good, the smallest is taken, and of these the first in the clients' order. Stron
 the benefit graph then need not be stable, and possibly none is: a coalition is then found inside a component
 that could do without the others (`_shrunk`), so that Axioms 1 and 2 hold in any case.
 
-The axioms also admit other partitions than the one that is found here, in which a client keeps others from
-their common optimum: none of them gains by leaving alone.
+The axioms also admit other partitions than the one found here. In these, a client keeps others from their
+common optimum, although none of these others gains by leaving alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Any)
 class Benefits(Generic[C]):
     """Benefits between clients, by the optimal collaborator sets that were found among certain clients.
 
-    Among fewer clients, each set loses those that are gone (assumption 1).
+    Among fewer clients, each set loses the clients that are gone (assumption 1).
     """
 
     def __init__(self, collaborators: Mapping[C, frozenset[C]]) -> None:
@@ -77,7 +77,7 @@ def stable_coalitions(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple
 def equilibrium(benefits: Benefits[C], clients: Iterable[C]) -> list[list[tuple[C, ...]]]:
     """Return the coalitions of the equilibrium (algorithm 1), in the stages in which they were found.
 
-    Those of a stage are stable among all clients that earlier stages have left.
+    The coalitions of a stage are stable among all clients that are not in coalitions of earlier stages.
     """
     remaining, stages = frozenset(clients), []
     while remaining:
@@ -102,7 +102,7 @@ def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
 
 
 def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
-    """Return the clients that a departure affects: its coalition, and all found in later stages.
+    """Return the clients that a departure affects: its coalition, and the coalitions of later stages.
 
     Coalitions found before it, or in the same stage, are also stable without it: none of their members was
     better off with it.
@@ -118,8 +118,8 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
     """Return the clients that an arrival affects; `wanted_by`: clients with it in their optimal set.
 
-    These sets are among the clients of their stage and later ones. Affected are the coalitions of these
-    clients that were found in the first stage with one of them, and all clients found in later stages.
+    These sets are among the clients of the same and later stages. An arrival affects the coalitions of
+    `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
     """
     wanting = frozenset(wanted_by)
     for number, stage in enumerate(stages):
@@ -161,7 +161,8 @@ def _parts_without_a_member(
 ) -> list[frozenset[C]]:
     """Return for each member the largest self-sufficient part without it, unless that is empty.
 
-    A part that loses nothing by leaving (eq. 5 does not hold for it) lacks some member, so it is in one.
+    A part that loses nothing by leaving (eq. 5 does not hold for it) lacks some member, so it is in one of
+    the returned parts.
     """
     parts = [_self_sufficient(benefits, members - {member}, clients) for member in sorted(members)]
     return [part for part in parts if part]

@@ -1,9 +1,9 @@
 """Leader election: one coordinator at a time, which is replaced when it is gone.
 
 A term has a number and a leader. The highest number wins; if two clients both assumed that the leader had
-crashed, and lead with the same number, the one with the last name wins. A leader that learns of a later term
-steps down. A leader sends heartbeats to all clients and gets answers: it thus notices which clients are gone,
-and they notice when the leader is gone. They need not watch each other.
+crashed, and lead with the same number, the client whose name sorts last wins. A leader that learns of a later
+term steps down. A leader sends heartbeats to all clients and gets answers: it thus notices which clients are
+gone, and they notice when the leader is gone. They need not watch each other.
 
 The successors of a leader that is gone are the others, sorted by name, starting after its name. The first
 takes over at once if the departure is known, otherwise after one patience of silence. Each later one waits
@@ -29,7 +29,7 @@ Term = tuple[int, str]
 
 
 class LeaderElection(Component):
-    """Part of one client in the election: it knows the leader, and leads when it is its turn.
+    """Leader election in one client: it knows the leader, and leads when it is the client's turn.
 
     first: the first leader. lead(): the leader's work; canceled when it steps down. stepped_down(): called
     then.
@@ -131,7 +131,7 @@ class LeaderElection(Component):
         """Ask a peer; return None if it is gone, or follows another leader.
 
         A peer counts as gone if it has sent no message at all for one patience (a question alone may be lost
-        several times), or if it does not answer within `PATIENCES` of them.
+        several times), or if it does not answer within `PATIENCES` patiences.
         """
         client, start_s = self.client, self.client.now
         for attempt in range(PATIENCES):

@@ -45,8 +45,8 @@ class Members(FromLeader):
 
     version: counts these messages within a term. benefits: the weight of each of its optimal collaborators,
     without itself. losses: on its validation samples; see `Coalition`. pareto: its best model on its
-    coalition's Pareto front; full: on that of all clients, None if unknown. With `heads = "own"` both are
-    backbones.
+    coalition's Pareto front; full: its best model on the front of all clients, None if unknown. With `heads =
+    "own"` both are backbones.
     """
 
     version: int

@@ -66,9 +66,9 @@ class ParetoFront:
         return await self._owner.apply(generated, self._weights, d, flops=self._flops, **self._form)
 
     async def slope(self, shares: Mapping[str, float], gradient: Vector) -> dict[str, float]:
-        """Return the derivative of a loss for the weight of each client in `shares`.
+        """Return the derivative of a loss with respect to the weight of each client in `shares`.
 
-        gradient: that of the loss for the model there.
+        gradient: the gradient of the loss with respect to the model HN(shares).
         """
         d = self._input(shares)
         found = await self._owner.apply(

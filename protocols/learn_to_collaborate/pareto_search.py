@@ -27,7 +27,7 @@ Shares = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """Best weights for a client among certain clients, the necessary ones of these, and its loss."""
+    """Best weights for a client among certain clients, the necessary clients, and the client's loss."""
 
     shares: Shares
     collaborators: frozenset[str]
@@ -177,7 +177,7 @@ class ParetoSearch(Component):
     async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
-        """Search for all targets at once; return the optima of present ones, and the late targets."""
+        """Search for all targets at once; return the optima of present targets, and the late targets."""
         searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)

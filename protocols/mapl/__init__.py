@@ -20,11 +20,12 @@ may ask some strangers for their parameters (`explore`), so that it can start fr
 
 Differences from the paper: a neighbor with a weight that falls to 0 is notified, and also drops the sender,
 because it gets no more messages from it. (The paper's clients share one process, where a client can read from
-another that gives it no weight.) Neighbors without a known head keep their weight: CGL, and the weight
-that a departure frees, leave them out. Heads and prototypes are sent in one message, before CGL; in algorithm
-3 prototypes follow after the weights are new. A neighbor that has just lost its weight therefore still got
-some. The head is linear on relu(z), as in the authors' code: the paper's phi(z) leaves this open; heads are
-compared by the matrix after the relu. The choices of the authors' code are settings: `loss_variant`,
+another that gives it no weight.) Neighbors without a known head keep their weight: CGL leaves them out, and
+they get no share of the weight that a departure frees. Heads and prototypes are sent in one message, before
+CGL; in algorithm 3, prototypes are sent after the weights are updated. A neighbor that has just lost its
+weight has therefore still received prototypes. The head is linear on relu(z), as in the authors' code: the
+paper's phi(z) leaves this open; heads are compared by the matrix after the relu. The choices of the authors'
+code are settings: `loss_variant`,
 `similarity`, `degree_gradient`, `graph_step`.
 """
 

@@ -1,7 +1,7 @@
 """Collaborative graph learning (CGL) of MAPL (Mukherjee et al. 2024, section 4.2, algorithms 2 and 5).
 
 Client i holds weights w_ij of its peers j and w_ii of itself, on the simplex. It compares its classifier head
-with those of its peers, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
+with its peers' heads, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
 
     mu1 sum_j gamma_j w_ij s_ij + mu2 (beta ||w_i||_2 - log(deg(i) + eps)),   deg(i) = sum_{j != i} w_ij
 
@@ -10,10 +10,10 @@ where gamma_j is j's share of the samples (eqs. 7 and 8). A weight of 0 ends the
 It uses numpy in float64: there are few numbers, and their last digits decide whether a peer is kept.
 
 Open questions in the paper, and consequences of its formulas:
-- gamma divides by the samples of all clients; here by those of the client itself and the peers with known
-  heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then the
-  same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M times
-  as strong.
+- gamma divides by the samples of all clients; here by the samples of the client itself and of the peers with
+  known heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then
+  the same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M
+  times as strong.
 - With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favors
   every peer by mu2 = .1, and the term in favor of the client itself, mu1 gamma (1 - cos), is .05 or less. The
   authors' code has no such gradient (it takes the degree from the weights before the step), and their
@@ -102,8 +102,8 @@ def head_similarity(
 ) -> dict[str, float]:
     """Return the similarity of each peer's flat head to a client's, at most 1; biases do not count.
 
-    `kind` is that of `GraphLearning.similarity`. Raises ValueError for heads of different or impossible
-    lengths, and for an unknown kind.
+    `kind`: as in `GraphLearning.similarity`. Raises ValueError for heads of different or impossible lengths,
+    and for an unknown kind.
     """
     rows = class_rows(head, classes)
     others = {peer: class_rows(theirs, classes) for peer, theirs in peers.items()}
@@ -134,8 +134,8 @@ def confidences(samples: ArrayLike, kind: str) -> Floats:
 def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> Floats:
     """Return the gradient [n] of eq. 7 for one client's weights w [n], 0 or more.
 
-    With scores s and shares gamma [n], eq. 7 is mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without that
-    of `client`)). The gradient of the logarithm is omitted if `how` disables it.
+    With scores s and shares gamma [n], eq. 7 is mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without
+    w[client])). The gradient of the logarithm is omitted if `how` disables it.
     """
     if how.norm == "l1":
         direction = np.ones_like(weights)
@@ -161,8 +161,9 @@ class Neighbourhood:
 def admit(before: Neighbourhood, peer: str) -> Neighbourhood:
     """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
-    In the authors' form no peer gets a weight otherwise: with "sign", all similar enough peers move by the
-    same amount, and the projection takes it back, also from a newcomer at 0.
+    In the authors' form, a newcomer gets a weight only in this way: with "sign", the weights of all
+    sufficiently similar peers move by the same amount, and the projection takes it back, also from a newcomer
+    at 0.
     """
     if before.peers.get(peer, 0.0) > 0:
         return before

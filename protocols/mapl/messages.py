@@ -9,8 +9,9 @@ from protocols.framework.vectors import Vector
 class Knowledge:
     """Parameters that a client shares: never its data, nor (without MAPL+) its backbone.
 
-    prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
-    are the sender's after its local training number `round` (from 1) on its `samples`, at `time` (s).
+    prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only.
+    These are the sender's parameters after its local training number `round` (from 1) on its `samples`, at
+    `time` (s).
     """
 
     prototypes: Vector

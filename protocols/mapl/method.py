@@ -145,7 +145,8 @@ class MaplClient(Client):
     def mix(self) -> None:
         """Mix: xi_i <- w_ii xi_i + sum_j w_ij xi_j, with the latest known xi_j of each neighbor j.
 
-        The client's own xi_i replaces that of an unknown neighbor, and fills up weights reduced by age.
+        The client's own xi_i replaces the xi_j of an unknown neighbor, and gets the weight that neighbors
+        lose by age.
         """
         neighbours = self.neighbours
         weighted: list[tuple[float, Knowledge]] = []
@@ -175,7 +176,8 @@ class MAPLAsynchronous(MaplClient):
 
     With a common backbone a client that is far behind its neighbors continues, before the end of its warm-up,
     from its own model, the mixture, or the complete model of a neighbor: the one that fits its samples best.
-    Its own head, of a few steps, would not fit the neighbors' backbones, and it cannot yet compare heads.
+    Its own head, after only a few steps, would not fit the neighbors' backbones, and it cannot yet compare
+    heads.
     """
 
     def setup(self) -> None:
@@ -199,7 +201,7 @@ class MAPLAsynchronous(MaplClient):
         self.neighbours.check_neighbours(explore=self.warm)
 
     def complete_models(self) -> list[Vector]:
-        """Return complete models of the neighbors compared least often, of those that have sent a head."""
+        """Return complete models of neighbors that have sent a head: the ones compared least often."""
         known = self.neighbours.known
         names = [peer for peer in self.neighbours.shares if peer in known and known[peer].head is not None]
         chosen = sorted(names, key=lambda peer: (self.tried.get(peer, 0), peer))[:COMPARED]

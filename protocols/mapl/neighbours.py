@@ -19,7 +19,7 @@ class Contact:
     """State of one peer as a neighbor.
 
     received_s: time of its last message as a neighbor. asked_s: time of the request for its knowledge, if it
-    has yet to answer. has_new_head: whether its head came after the weights were last learned. judged:
+    has yet to answer. has_new_head: whether its head arrived after the weights were last learned. judged:
     whether CGL learned its weight. unlinked: whether it was notified that it has no weight.
     """
 
@@ -66,7 +66,7 @@ class Neighbours(Component):
                 self.ask_for_knowledge(peer)
 
     def new_heads(self) -> int:
-        """Return the number of heads that came after the weights were last learned."""
+        """Return the number of heads that arrived after the weights were last learned."""
         return sum([contact.has_new_head for contact in self.contacts.values()])
 
     def adopt(self, shares: dict[str, float], judged: Collection[str]) -> None:
@@ -155,7 +155,7 @@ class Neighbours(Component):
         return True
 
     def take_round(self, answers: Mapping[str, Knowledge]) -> None:
-        """Use the neighbors' knowledge of this round, even if that of the next has already come."""
+        """Use the neighbors' knowledge of this round, even if knowledge of the next round has arrived."""
         for peer, knowledge in answers.items():
             if peer in self.shares:
                 self.known[peer] = knowledge

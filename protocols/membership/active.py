@@ -73,9 +73,9 @@ class SwimView(NeighbourView):
 class SamplingSettings:
     """Settings of a sampled view.
 
-    view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
-    contacts: number of clients requested from the bootstrap service; banned_s: time for which a client that
-    was declared dead is kept out of the view, while other clients still pass its name on.
+    view, shuffle: number of entries in a view, and in a message; detection: None for Cyclon alone; contacts:
+    number of clients requested from the bootstrap service; banned_s: time for which a client that was
+    declared dead is kept out of the view, while other clients still pass its name on.
     """
 
     contacts: int = 3
@@ -93,15 +93,15 @@ class ContactService(Protocol):
         """Record that a client has joined or left."""
 
     def contacts(self, name: str, count: int) -> list[str]:
-        """Return `count` clients that are up now, for this one; fewer if fewer are up."""
+        """Return the names of up to `count` clients that are up now, for the client `name`."""
 
 
 class SampledView(MembershipView):
     """Random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
 
     `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
-    not for peers that leave the view in exchange for others. A client that leaves says goodbye to those in
-    its own view: it cannot know which other views contain it.
+    not for peers that leave the view in exchange for others. A client that leaves notifies the clients in its
+    own view: it cannot know which other views contain it.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ Voulgaris, Gavidia, van Steen, "CYCLON: inexpensive membership management for un
 client
 
 1. increases all ages by one, and picks the oldest entry, Q;
-2. sends Q some random other entries and a new entry for itself;
+2. sends Q some other random entries and a new entry for itself;
 3. receives some of Q's entries; they fill Q's entry and free positions, and then replace the entries that
    were sent.
 
@@ -41,7 +41,7 @@ class CyclonReply(MembershipMessage):
 
 
 class Cyclon:
-    """Part of one client in Cyclon.
+    """Cyclon in one client.
 
     contacts(): returns some other clients, for the start. view_size, shuffle_size: entries in a view, and in
     a message. `changed()` is called when the names in the view have changed. `refused(name)`: whether an

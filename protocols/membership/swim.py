@@ -9,8 +9,9 @@ some periods. News about members is sent with pings and acks (section 4.1).
 Differences from the paper:
 - A client watches only the given members, its peers, and not all clients. News of others is neither kept nor
   passed on, so if peers are a small sample of all clients, news hardly spreads: each client learns about its
-  own peers mostly by its own pings and those of its proxies.
-- A new member waits for the next pass; section 4.3 inserts it at a random position of the present one.
+  own peers mostly by its own pings and its proxies' pings.
+- A new member waits for the next pass; in section 4.3, it is inserted at a random position of the current
+  pass.
 - A member that was declared dead comes back with a higher incarnation. From time to time a dead member is
   pinged, so that the two sides of a network that was cut find each other again.
 - Any message from a suspected member ends the suspicion in its receiver; elsewhere only a refutation does.
@@ -91,11 +92,11 @@ class SwimSettings:
 
 @dataclass(slots=True)
 class _WatchedMember:
-    """Member of the watched ones, as this client believes it to be.
+    """Watched member, with its state as far as this client knows.
 
     timer: declares a suspected member dead. unrefuted: the member was suspected, and has sent a message, but
-    has not refuted the suspicion, of which others may know. notified_s: time of the last notice to it that it
-    counts as gone.
+    has not refuted the suspicion, which others may still believe. notified_s: time of the last message that
+    told the member that it counts as gone.
     """
 
     status: int = ALIVE
@@ -117,7 +118,7 @@ _MESSAGES = (SwimPing, SwimAck, SwimPingRequest, SwimNews)
 
 
 class FailureDetector:
-    """Part of one client in SWIM; `changed(name, up)` is called when a watched member is gone, or back."""
+    """SWIM in one client. `changed(name, up)` is called when a watched member is gone, or back."""
 
     def __init__(
         self,
@@ -260,7 +261,7 @@ class FailureDetector:
             self._report_death_to(name)
 
     def _report_death_to(self, name: str) -> None:
-        """Ping a member that is believed dead, or to have left; if it is up, it refutes that."""
+        """Ping a member that is believed to be dead or gone; if it is up, it refutes this."""
         if self._tell is not None:
             member = self._members[name]
             member.notified_s = self._loop.time()

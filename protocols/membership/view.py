@@ -124,7 +124,7 @@ class NeighbourView(MembershipView):
         return self._peers
 
     def start(self, tell: Tell) -> None:
-        """Do nothing: the others know."""
+        """Do nothing: the other clients already consider this client up."""
 
     def _believe_down(self, names: Iterable[str]) -> None:
         """Assume that all neighbors except these are up, and report the differences from before."""

@@ -4,11 +4,11 @@
 
 E is a network of two layers, 10 and 5 wide (tanh between them). Its first layer would have ten numbers for
 each parameter of the model, too many for gossip, so its input is a sketch of d_i: its coordinates with random
-signs, added up in a few hundred groups, scaled to length 1. Inner products of sketches are those of the
-updates, up to noise.
+signs, added up in a few hundred groups, scaled to length 1. Inner products of sketches equal the inner
+products of the updates, up to noise.
 
 A client takes part in its own row: it is its first candidate (eq. 29 and the authors' code; eq. 58 leaves it
-out of the likelihood). All except the sketch is small, and uses numpy and torch in float64.
+out of the likelihood). All arrays except the sketch are small, and use numpy and torch in float64.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HIDDEN, WIDTH = 10, 5
 
 
 def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:
-    """Return a sketch of an update [P], `width` numbers of length 1, by signs [P] that all clients share.
+    """Return a sketch of an update [P]: a unit vector [width], from signs [P] that all clients share.
 
     An update of zeros stays zero. Written for `Client.apply`.
     """

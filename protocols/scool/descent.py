@@ -1,4 +1,4 @@
-"""M-step of the model of SCooL: the combination of a client's own gradients and those of its peers."""
+"""M-step of the model of SCooL: the combination of a client's own gradients and its peers' gradients."""
 
 from abc import ABC, abstractmethod
 
@@ -39,7 +39,7 @@ class ThetaUpdate(Component, ABC):
         """
 
     def _scales(self, weights: list[float]) -> tuple[float, float]:
-        """Return the factor of the client's own gradient, and the one of the peers' weights."""
+        """Return the factor of the client's own gradient, and the factor of the peers' weights."""
         if self.settings.aggregation == "sum":
             return 1.0, 1.0
         total = self.posterior.prior.own_weight + sum(weights)
@@ -140,7 +140,7 @@ class ExactGradients(JudgedFirst):
 
 
 def make_descent(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> ThetaUpdate:
-    """Return the M-step of the settings."""
+    """Return the M-step that the settings select."""
     posterior = evaluations.posterior
     kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates
     return kind(client, settings, evaluations)

@@ -9,11 +9,11 @@ from protocols.framework.vectors import Scalar, Vector
 
 @dataclass(frozen=True)
 class Beliefs:
-    """Part of the sender's posterior on which the receiver's depends.
+    """Part of the sender's posterior on which the receiver's posterior depends.
 
-    weight: its w_ij for the receiver; None before it has one. membership [M]: its Omega_i, or the expected
-    log of its pi_i. assigned [M]: with mixed memberships, its phi_{i<-j} for the receiver j. sketch: with
-    attention, of its update.
+    weight: the sender's w_ij for the receiver; None before the sender has one. membership [M]: its Omega_i,
+    or the expected log of its pi_i. assigned [M]: with mixed memberships, its phi_{i<-j} for the receiver j.
+    sketch: with attention, the sketch of its update.
     """
 
     weight: float | None
@@ -41,8 +41,8 @@ class PeerEvaluation:
     """Answer with the `loss` of the model on the sender's data, and the `gradient` with exact gradients.
 
     `loss` is None if the sender has no time for it, or got no model. `progress`: the sum of the sender's own
-    updates so far, after `iterations`; with fixed weights its model, at `degree` peers; None with exact
-    gradients. Synchronous: all are as of the sender's `round`.
+    updates so far, after `iterations`; with fixed weights, its model; None with exact gradients. `degree`:
+    the sender's number of peers. In the synchronous form, all values are from the sender's `round`.
     """
 
     loss: Scalar | None

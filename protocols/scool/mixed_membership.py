@@ -1,11 +1,11 @@
 """Mixed membership stochastic block model as a prior of the graph (Li et al. 2023, appendix F).
 
-Here a client may act for another block towards each peer: for the pair (i, j) client i draws a block from its
-pi_i, and client j one from its pi_j. Client i keeps the state of the pairs (i, j) that it starts: both
-indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) and w_ij. Its peers
-send it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
+Here a client may act as a member of a different block toward each peer: for the pair (i, j) client i draws a
+block from its pi_i, and client j one from its pi_j. Client i keeps the state of the pairs (i, j) that it
+starts: both indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) and
+w_ij. Its peers send it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
 
-It uses numpy in float64. Pairs are those of two different clients.
+It uses numpy in float64. A pair consists of two different clients.
 """
 
 import numpy as np

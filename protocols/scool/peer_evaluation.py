@@ -75,9 +75,9 @@ class PeerEvaluations(Component):
         return None if self.posterior.exact else self.progress_made
 
     def publish(self, iterations: int, number: int, model: Vector | None = None) -> None:
-        """Set the answer to others from now on, after `iterations`, in round `number`.
+        """Set the state for later answers to others: after `iterations`, in round `number`.
 
-        model: the present one, by default `params`, for the sketch of attention.
+        model: the current model, by default `params`, for the sketch of attention.
         """
         client, prior = self.client, self.posterior.prior
         drawn = prior.sketched(client.params if model is None else model)
@@ -179,7 +179,7 @@ class PeerEvaluations(Component):
         self.posterior.listen(peer, evaluation.beliefs)
 
     def earn_time(self) -> None:
-        """Earn time at the start, and after each iteration, in which each peer asks once."""
+        """Add device time for one request of each peer, at the start and after each iteration."""
         steps, called_for = (
             steps_per_iteration(self.client, self.settings),
             self.cost * len(self.client.peers),

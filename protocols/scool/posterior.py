@@ -28,8 +28,9 @@ class PeerState:
 
     `loss`: of this client's model on the peer's data, from the peer's last answer. `evaluation`: its last
     answer. `progress_used`: the progress and number of iterations that this client has used. `asking`: a
-    question to it is open. `times_asked`: how often it was asked, first in iteration `first_asked` of this
-    client. `pause_left`: iterations for which it is not asked; `next_pause`: length of the next pause.
+    request to the peer is unanswered. `times_asked`: how often the peer was asked, first in iteration
+    `first_asked` of this client. `pause_left`: iterations in which the peer is not asked; `next_pause`:
+    length of the next pause.
     """
 
     loss: float | Scalar | None = None
@@ -43,7 +44,7 @@ class PeerState:
     next_pause: int = 1
 
     def answered(self, evaluation: PeerEvaluation) -> None:
-        """Keep an answer. One without news starts a pause, each twice as long as the last one."""
+        """Keep an answer. An answer without news starts a pause, twice as long as the last pause."""
         news = self.evaluation is None or evaluation.iterations != self.evaluation.iterations
         self.next_pause = 1 if news else min(2 * self.next_pause, PAUSE_MAX)
         self.pause_left = 0 if news else self.next_pause
@@ -70,7 +71,7 @@ class PeerState:
 class Posterior(Component):
     """Weights w_ij of one client's peers, and its knowledge about these peers.
 
-    waits: whether an iteration ends with the answers to its own questions.
+    waits: whether an iteration waits for the answers to its own requests.
     """
 
     def __init__(self, client: Client, settings: SCooLSettings, *, waits: bool) -> None:
@@ -108,7 +109,8 @@ class Posterior(Component):
     async def infer(self, model: Vector, safeguard: Safeguard | None = None) -> None:
         """Infer new weights from the peers' evaluations of this client's model.
 
-        safeguard: of a client without rounds; if it is active, it evaluates the model once for both.
+        safeguard: the safeguard of a client without rounds. If it is active, its evaluation of the model is
+        also used here.
         """
         if self.fixed:
             return

@@ -1,4 +1,4 @@
-"""Part of the graph's posterior of one client under each prior, and its updates by messages of others."""
+"""One client's part of the graph's posterior under each prior, and its updates from others' messages."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 class Prior(ABC):
     """Row of one client in the posterior.
 
-    `weights`: w_ij of all peers that it has evaluated and that are up; `own_weight`: of its own gradient next
-    to these.
+    `weights`: w_ij of all evaluated peers that are up; `own_weight`: the weight of the client's own gradient,
+    relative to these weights.
     """
 
     fixed = False
@@ -44,15 +44,15 @@ class Prior(ABC):
     def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
         """Run the E-step: set new weights of these peers; return the evidence by peer (logit or log mass).
 
-        likelihoods: log P(D_j | theta_i) by peer; own: of the client's own data.
+        likelihoods: log P(D_j | theta_i) by peer; own: the log likelihood of the client's own data.
         """
 
     def beliefs(self, peer: str) -> Beliefs:
-        """Return this client's beliefs, as far as `peer` needs them."""
+        """Return the beliefs of this client that `peer` needs."""
         return self.beliefs_of_all([peer])[peer]
 
     def beliefs_of_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
-        """Return this client's beliefs by peer, as far as each of them needs them."""
+        """Return the beliefs of this client that each peer needs, by peer."""
         return {peer: Beliefs(self.weights.get(peer)) for peer in peers}
 
     @abstractmethod

@@ -23,6 +23,6 @@ expit = _of_arrays(torch.special.expit)
 
 
 def softmax(values: Floats) -> Floats:
-    """Return shares of 1 along the last axis, in proportion to the exponentials."""
+    """Return shares in proportion to the exponentials, with sum 1 along the last axis."""
     masses = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(masses / masses.sum(axis=-1, keepdims=True))

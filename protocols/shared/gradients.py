@@ -14,7 +14,7 @@ _LENGTH_MIN = 1e-12  # as of torch.nn.functional.normalize
 
 
 class Directions:
-    """Vectors divided by their lengths, `unit`; a vector of zeros stays zero. `dim` is that of the vectors.
+    """Vectors divided by their lengths, `unit`; a vector of zeros stays zero. `dim`: the vectors' dimension.
 
     If they are not `divided`, `unit` contains the vectors themselves.
     """

@@ -56,7 +56,7 @@ def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: fl
 def pulled_back(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a loss's gradients for the flat parameters and the inputs [N], from that for the model [P]."""
+    """Return a loss's gradients for the flat parameters and inputs [N], from its gradient for the model."""
     activations = _activations(weights, inputs, widths, leak)
     *behind, of_inputs = _gradients(weights, activations, gradient, widths, leak)
     parts: list[Tensor] = []
@@ -68,7 +68,7 @@ def pulled_back(
 def slope(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> Tensor:
-    """Return a loss's gradient for the inputs [N] alone, from that for the model [P]."""
+    """Return a loss's gradient for the inputs [N] alone, from its gradient for the model [P]."""
     return _gradients(weights, _activations(weights, inputs, widths, leak), gradient, widths, leak)[-1]
 
 

@@ -43,10 +43,9 @@ class PersonalizedModelLoss:
     and "projection" for l_cont and l_proto.
 
     `temperature` is tau of l_cont; the paper's 100 makes the loss nearly flat: a cosine has a hundredth of
-    the effect of a logit. `prototype_temperature` is that of l_proto (None: the same; the paper has one
-    symbol for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is
-    literally the paper's formula for l_cont and l_ce; its eq. 1 and its authors' code take means, and so does
-    the default.
+    the effect of a logit. `prototype_temperature` is tau of l_proto (None: the same; the paper has one symbol
+    for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is literally the
+    paper's formula for l_cont and l_ce; its eq. 1 and its authors' code take means, and so does the default.
 
     The authors' code (`variant` "code") differs in all three contrastive losses; it has no temperature in
     l_proto (1, on prototypes of any length), and `temperature` also in l_uni.
@@ -138,8 +137,8 @@ class ContrastiveClassifier:
     gets no gradient, and an anchor of zeros (none has come yet) does not pull.
 
     `pull`: "norm" is ||head - anchor||_2; "squared" half its square; "code" half the mean square of the
-    weights' differences plus half that of the biases', as in their code and MAPL's copy of it. It is unknown
-    which of the first two is the paper's: its text was not available.
+    weights' differences plus half the mean square of the biases' differences, as in their code and MAPL's
+    copy of it. It is unknown which of the first two is the paper's: its text was not available.
 
     Differences: z is normalized, as in MAPL's copy and in the loss that they cite; their own code omits this.
     Their code multiplies l_cont by temperature/0.07, so that its gradient has the scale of a temperature of
@@ -204,10 +203,10 @@ class ContrastiveClassifier:
 class FeaturePrototypes:
     """Local loss of FedProto (Tan et al. 2021): l_ce + lambda * mean squared difference from prototypes.
 
-    The differences are those of the features z [B, d_z] from the prototypes of their classes. The mean is
-    over all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances
-    of class means. The prototypes, part "class_means" [K, d_z], are the server's averages and get no
-    gradient. A prototype of zeros is not known yet, and its class contributes 0.
+    The differences are between the features z [B, d_z] and the prototypes of their classes. The mean is over
+    all B * d_z numbers, as in the authors' code, for which lambda = 1 is meant; the paper sums distances of
+    class means. The prototypes, part "class_means" [K, d_z], are the server's averages and get no gradient. A
+    prototype of zeros is not known yet, and its class contributes 0.
     """
 
     strength: float = 1.0

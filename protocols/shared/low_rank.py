@@ -1,8 +1,9 @@
 """Low-rank adapters of different ranks: sums of their products, and the best factors of such a sum.
 
 An adapter adds scale x A B to a layer, with A [inputs, rank] and B [rank, outputs]. All functions work on
-torch tensors, as for one client, and are for `Node.apply`. Factors are vectors: A and B of each adapter, row
-by row, one adapter after the other. Products are vectors, too: a matrix [inputs, outputs] for each adapter.
+torch tensors, as for one client, and can be passed to `Node.apply`. Factors are vectors: A and B of each
+adapter, row by row, one adapter after the other. Products are vectors, too: a matrix [inputs, outputs] for
+each adapter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,8 +164,8 @@ def best_factors(products: Tensor, *, sizes: Sizes) -> Tensor:
 def refitted(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -> Tensor:
     """Return factors of the sizes `given` as factors of `sizes`.
 
-    A smaller rank keeps the first columns of A and rows of B: of factors by `best_factors`, the best ones. A
-    larger rank continues with the columns of A of `own`, and with rows of 0 in B.
+    A smaller rank keeps the first columns of A and rows of B; in factors from `best_factors`, these are the
+    best ones. A larger rank continues with the columns of A of `own`, and with rows of 0 in B.
     """
     pieces: list[Any] = []
     changes = zip(_factors(factors, given), _factors(own, sizes), given, sizes, strict=True)

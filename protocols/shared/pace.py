@@ -60,7 +60,7 @@ class RelativePace(Component):
 
     @property
     def own_pace(self) -> float | None:
-        """Iterations of this client per second, divided by the median of its peers'; None if unknown.
+        """Iterations per second of this client, over the median rate of its peers; None if unknown.
 
         Counted from the start of this session, including the iteration in progress: before its end the pace
         is at most this.
@@ -100,7 +100,7 @@ class TimeForPeers(RelativePace):
     A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
     clients have no limit. The unit is the time of a gradient, which equals the time of a training step.
 
-    pays: whether peers help this client. A client that is far behind earns nothing for peers otherwise.
+    pays: whether peers help this client. If not, a client that is far behind earns no time for its peers.
     was_far_behind: `is_far_behind` when the pace was last determined.
     """
 
@@ -120,8 +120,8 @@ class TimeForPeers(RelativePace):
     def earn(self, steps: float, share: float, called_for: float) -> None:
         """Add the time earned by an iteration of `steps` training steps.
 
-        share: of the time, if this client is behind. called_for: average gradients that an iteration of a
-        client as fast as its peers needs; doubled while the pace is unknown.
+        share: share of the time for peers, if this client is behind. called_for: gradients that peers request
+        on average in an iteration of a client as fast as they are; doubled while the pace is unknown.
         """
         self.pace, self.was_far_behind = self.own_pace, self.is_far_behind
         if self.pace is None:
@@ -143,7 +143,8 @@ class TimeForPeers(RelativePace):
     def _limit_first_iteration(self) -> None:
         """Withdraw the time that was earned while the pace was unknown.
 
-        The first iteration of a slow client lasts as long as many of its peers', which all ask it.
+        The first iteration of a slow client lasts as long as many iterations of its peers, which all send it
+        requests.
         """
         self.pace, self.was_far_behind = self.own_pace, True
         self.limit = self.left = min(self.left, BURST)

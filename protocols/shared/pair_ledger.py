@@ -3,7 +3,7 @@
 Each end numbers its own steps, and sends the steps that the other end has not confirmed with every message
 about the pair. The next message thus repairs the loss of the last one, and neither end ever waits or holds a
 lock. Both ends apply the same steps, possibly in another order, which matters if the number is clipped or
-rounded: once they have applied the same ones, the number of the end with the first name is the valid one.
+rounded: once they have applied the same ones, the number of the end whose name sorts first is valid.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from protocols.framework.vectors import Scalar
 class Account:
     """State of one end of a pair, as sent to the other.
 
-    It has made `made` steps, taken `taken` of the other's, and holds `value`. `steps`: its last steps, from
-    the first one that the other end has not confirmed.
+    This end has made `made` steps, taken `taken` steps of the other end, and holds `value`. `steps`: its last
+    steps, from the first step that the other end has not confirmed.
     """
 
     made: int
@@ -27,7 +27,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Correction:
-    """Steps that one end has to take after it got the other's account.
+    """Steps that one end has to take after it has received the other end's account.
 
     `steps`: to be applied, in this order. `value`: the number afterwards; None: the result of the steps.
     """

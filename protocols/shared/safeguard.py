@@ -2,8 +2,8 @@
 
 Methods without rounds mix what their peers send, with weights that assume about equal progress. A client
 that is much slower than its peers can lose its few own steps in such a mixture. It therefore compares models
-by their losses on its own samples, and continues from the best one: that of its own training, which it would
-also have alone, the one mixed by the method, or a peer's.
+by their losses on its own samples, and continues from the best one: the model of its own training, as without
+peers; the model that the method mixed; or a peer's model.
 """
 
 import math
@@ -16,8 +16,8 @@ from protocols.shared.judging import model_losses
 from protocols.shared.pace import RelativePace
 
 FITTED = 0.1
-"""Loss on training samples, as a share of that of guessing among the classes, below which models count as
-equally good: such samples do not tell any more which model generalizes, so the method decides."""
+"""Loss on training samples, as a share of the loss of guessing among the classes, below which models count as
+equally good: the samples then no longer show which model generalizes, so the method decides."""
 COMPARED = 3
 """Maximum number of peers' models in a comparison."""
 PAUSE_MAX = 16
@@ -90,9 +90,9 @@ class Safeguard(Component):
     async def best(self, own: Vector, mixed: Vector, *others: Vector) -> Vector:
         """Return the model to continue from: the client's model trained alone, the method's, or another.
 
-        own: the model after the client's own steps, as without peers. mixed: the method's. others: models of
-        peers. Returns `mixed` for a client that is not far behind, and `own` in a pause. Of equally good
-        models, `mixed` is preferred, then the first one of `others`.
+        own: the model after the client's own steps, as without peers. mixed: the method's model. others:
+        models of peers. Returns `mixed` for a client that is not far behind, and `own` in a pause. Of equally
+        good models, `mixed` is preferred, then the first one of `others`.
         """
         if not self.active:
             return mixed

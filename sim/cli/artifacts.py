@@ -56,7 +56,7 @@ def pack(
     for each in packed.left_out:
         echo(f"left out: {each}", err=True)
     for each in packed.warnings:
-        echo(f"warning: your code tells about this machine: {each}", err=True)
+        echo(f"warning: your code names this machine: {each}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
     echo(f"reproduce it: coterie reproduce {packed.path}")
@@ -80,9 +80,9 @@ def reproduce(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Repeat runs of an archive, and say for each figure whether it is equal, within chance, or not.
+    """Repeat runs of an archive, and state for each figure whether it is equal, within chance, or not equal.
 
-    The tables of the archive's comparison must be those that the archived runs give.
+    The tables of the archive's comparison must equal the tables computed from the archived runs.
 
     Exit codes: 0 if all figures are equal or within chance and all tables are equal, 1 if not, 2 if the
     archive is refused.

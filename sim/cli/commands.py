@@ -83,7 +83,7 @@ def run(
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     seed: options.Seed = None,
-    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    out: options.Out = Path("runs"),
     overwrite: Annotated[
         bool, Option("--overwrite", help="Replace earlier results when the run ends.")
     ] = False,
@@ -118,26 +118,23 @@ def run(
     with exit_on_errors(file):
         tracked = options.trackers(track, tensorboard, trace)
         _require_before_end(scenario, checkpoint_at or ())
+    chosen: dict[str, Any] = {
+        "out": out,
+        "overwrite": overwrite,
+        "device": device.value,
+        "data_dir": data_dir,
+        "checkpoint_every_s": checkpoint_every,
+        "checkpoints_s": checkpoint_at or (),
+    }
     with _workers(on, address) as workers:
-        result = run_shown(
-            scenario,
-            file,
-            quiet=quiet,
-            out=out,
-            overwrite=overwrite,
-            device=device.value,
-            data_dir=data_dir,
-            checkpoint_every_s=checkpoint_every,
-            checkpoints_s=checkpoint_at or (),
-            **workers,
-        )
+        result = run_shown(scenario, file, quiet=quiet, **chosen, **workers)
     show(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
             _write_exports(result.directory, trace, tracked)
     stop_if_cut_short(result)
     if verify:
-        _verify(scenario, result, quiet, device=device.value, data_dir=data_dir)
+        _verify(scenario, result, quiet, chosen)
     stop_if_failed(result)
 
 
@@ -354,14 +351,15 @@ def _listing(what: Listing) -> dict[str, str]:
     )
 
 
-def _verify(scenario: "Scenario", result: "RunResult", quiet: bool, **options: Any) -> None:
-    """Run the scenario again with these options of `verify`, and compare the traces."""
+def _verify(scenario: "Scenario", result: "RunResult", quiet: bool, chosen: dict[str, Any]) -> None:
+    """Run the scenario again with these `RunOptions`, and compare the traces."""
+    from sim.run.options import RunOptions
     from sim.run.verifying import verify
 
     if not quiet:
         echo("verifying: running the scenario again, in a separate process", err=True)
     try:
-        difference = verify(scenario, result, **options)
+        difference = verify(scenario, result, RunOptions(**chosen))
     except KeyboardInterrupt as error:
         stop(
             "interrupted before the end of the second run; the run is not verified",

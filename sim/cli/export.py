@@ -21,38 +21,41 @@ class Format(StrEnum):
     peft = "peft"
 
 
+_Clients = Annotated[
+    list[str] | None,
+    Option(help="Number or name of a client; you can repeat the option. By default, all clients."),
+]
+_At = Annotated[
+    float | None,
+    Option(
+        help="Virtual time of the models; by default the end of the run.",
+        parser=options.parse_virtual_time,
+        metavar="TIME",
+    ),
+]
+_Folder = Annotated[
+    Path | None,
+    Option(
+        help="Folder for the files; by default `models` in the results.",
+        parser=options.parse_folder,
+        metavar="FOLDER",
+    ),
+]
+
+
 def export(
     directory: options.Run,
     format_: Annotated[
         Format,
         Option("--format", help="Format: whole models, or adapters as the package peft reads them."),
     ] = Format.safetensors,
-    client: Annotated[
-        list[str] | None,
-        Option(
-            help="Number or name of a client; you can repeat the option. By default, all clients.",
-        ),
-    ] = None,
-    at: Annotated[
-        float | None,
-        Option(
-            help="Virtual time of the models; by default the end of the run.",
-            parser=options.parse_virtual_time,
-            metavar="TIME",
-        ),
-    ] = None,
+    client: _Clients = None,
+    at: _At = None,
     model: Annotated[
         str | None,
         Option(help="Name of the model, for methods with several for each client.", metavar="NAME"),
     ] = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            help="Folder for the files; by default `models` in the results.",
-            parser=options.parse_folder,
-            metavar="FOLDER",
-        ),
-    ] = None,
+    out: _Folder = None,
     anyway: Annotated[
         bool, Option("--anyway", help="Also write models that differ from those of the run.")
     ] = False,

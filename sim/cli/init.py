@@ -57,7 +57,7 @@ def init(
 
 
 def _require_module_name(name: str) -> None:
-    """Raise UserError unless `name` can be a module, and the names made of it valid."""
+    """Raise UserError unless `name` can be a module, and the names derived from it are valid."""
     is_plain = name.isascii() and name.isidentifier() and name == name.lower() and name[0] != "_"
     if not is_plain or keyword.iskeyword(name) or name.startswith("test_") or len(name) > 100:
         raise UserError(

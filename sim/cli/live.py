@@ -26,7 +26,7 @@ def live(
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     seed: options.Seed = None,
-    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    out: options.Out = Path("runs"),
     overwrite: Annotated[
         bool, Option("--overwrite", help="Replace earlier results when the run ends.")
     ] = False,

@@ -44,6 +44,7 @@ def refuse_address(address: str | None) -> None:
 
 TIME: Any = {"parser": parse_duration, "metavar": "TIME"}
 """Settings of an option with a duration."""
+Out = Annotated[Path, Option(help="Folder for result directories.")]
 Device = Annotated[DeviceChoice, Option(help="Device that computes.")]
 Run = Annotated[Path, Argument(metavar="RUN", help="Result directory of a run.")]
 ScenarioFile = Annotated[

@@ -159,13 +159,15 @@ def explore(
     directory: options.Run,
     fork: Annotated[
         Path | None,
-        Argument(metavar="FORK", help="Run that shares a past with it, such as its fork; shown beside it."),
+        Argument(
+            metavar="FORK", help="Second run, with the same past, such as a fork of the run; shown beside it."
+        ),
     ] = None,
     at: Annotated[
         float | None, Option(help="Virtual time that the page shows first.", **options.TIME)
     ] = None,
     client: Annotated[
-        str | None, Option(help="Number or name of the client that it shows first.", metavar="CLIENT")
+        str | None, Option(help="Number or name of the client that the page shows first.", metavar="CLIENT")
     ] = None,
     no_replay: Annotated[
         bool,
@@ -182,7 +184,7 @@ def explore(
     With FORK, both runs are shown side by side in step, with their first difference marked. The page is then
     written into the folder of FORK.
 
-    If a run has over 500,000 messages, the page has all messages around --at, and numbers for the others.
+    If a run has over 500,000 messages, the page has all messages around --at, and only counts of the others.
 
     The run is replayed, without tensor work, for the lineage of its models. The copy of your code in the
     results is executed for that, unless you pass --no-code, which rejects it, or --no-replay.

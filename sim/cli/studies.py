@@ -25,7 +25,7 @@ from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
-    from sim.studies.sweep import Execute, SweepProgress
+    from sim.studies.sweep import Execute, SweepProgress, SweepResult
 
 _CLIENT_MAX = 999_999  # a scenario has a million clients at most
 
@@ -41,6 +41,15 @@ Jobs = Annotated[
 ]
 On = Annotated[Executor, Option(help="Executor of the runs: local processes, or Ray.")]
 Gpus = Annotated[float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")]
+
+_OverridesOrAxes = Annotated[
+    list[str] | None,
+    Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run with several values: KEY=A,B."),
+]
+_Only = Annotated[
+    list[str] | None,
+    Option(metavar="AXIS=VALUE", help="Run only this value of an axis; you can repeat the option."),
+]
 
 
 def parsed_seeds(value: str) -> Any:
@@ -58,6 +67,12 @@ def parsed_seeds(value: str) -> Any:
         raise typer.BadParameter(reason) from None
 
 
+_Seeds = Annotated[
+    Any,
+    Option(help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=parsed_seeds, metavar="N"),
+]
+
+
 def _clients(value: str) -> tuple[int, ...]:
     """Parse numbers of clients, such as ``0-3,7``."""
     found: dict[int, None] = {}
@@ -73,27 +88,16 @@ def _clients(value: str) -> tuple[int, ...]:
 @app.command()
 def sweep(
     file: options.ScenarioFile,
-    overrides: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run with several values: KEY=A,B."),
-    ] = None,
+    overrides: _OverridesOrAxes = None,
     unset: options.Unset = None,
-    seeds: Annotated[
-        Any,
-        Option(
-            help="Number of seeds, or a list: 11,12,13, or 11, for one.", parser=parsed_seeds, metavar="N"
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        Option(metavar="AXIS=VALUE", help="Run only this value of an axis; you can repeat the option."),
-    ] = None,
+    seeds: _Seeds = None,
+    only: _Only = None,
     full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
     jobs: Jobs = None,
     on: On = Executor.processes,
     address: options.Address = None,
     gpus: Gpus = None,
-    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    out: options.Out = Path("runs"),
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     reports: Annotated[bool, Option("--reports", help="Keep report.html of each run.")] = False,
@@ -127,6 +131,11 @@ def sweep(
         how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         with resumable(quiet) as line:
             result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
+    _print_sweep(result)
+
+
+def _print_sweep(result: SweepResult) -> None:
+    """Print the outcome of a sweep; exit if runs failed."""
     earlier = f", {result.finished_before:,} of them earlier" if result.finished_before else ""
     finished_runs = result.cells - len(result.errors)
     echo(f"{finished_runs:,} of {result.cells:,} runs finished{earlier}: {result.directory}")

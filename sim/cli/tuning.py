@@ -21,50 +21,55 @@ if TYPE_CHECKING:
     from sim.studies.tuning.tuning import Tuning, TuningResult
 
 _MOST = 10_000
+_Methods = Annotated[
+    str,
+    Option(
+        metavar="NAMES",
+        help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default the file\'s.',
+    ),
+]
+_Seeds = Annotated[
+    Any,
+    Option(help="Number of seeds from 9001 on (by default 2), or a list: 11,12.", parser=parsed_seeds),
+]
+_ValidationShare = Annotated[
+    float,
+    Option(min=0.0, max=0.9, help="Share of training samples held out, if the scenario states none."),
+]
+_Over = Annotated[
+    list[str] | None,
+    Option(
+        metavar="AXIS=CASE",
+        help="Case of the file's sweep in which each trial runs. Repeat the option to score trials by "
+        "the mean over several cases.",
+    ),
+]
+_Keep = Annotated[
+    list[str] | None,
+    Option(
+        metavar="KEY",
+        help="Setting that is not searched; you can repeat the option: protocol.local_steps.",
+    ),
+]
 
 
 @app.command()
 def tune(
     file: options.ScenarioFile,
-    methods: Annotated[
-        str,
-        Option(
-            metavar="NAMES",
-            help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default the file\'s.',
-        ),
-    ] = "",
+    methods: _Methods = "",
     trials: Annotated[int, Option(min=1, max=_MOST, help="Trials of each method.")] = 16,
-    seeds: Annotated[
-        Any,
-        Option(help="Number of seeds from 9001 on (by default 2), or a list: 11,12.", parser=parsed_seeds),
-    ] = None,
+    seeds: _Seeds = None,
     sampler: Annotated[SamplerName, Option(help="Sampler of the settings.")] = SamplerName.sobol,
-    validation_share: Annotated[
-        float,
-        Option(min=0.0, max=0.9, help="Share of training samples held out, if the scenario states none."),
-    ] = 0.2,
-    over: Annotated[
-        list[str] | None,
-        Option(
-            metavar="AXIS=CASE",
-            help="Case of the file's sweep in which each trial runs. Repeat the option to score trials by "
-            "the mean over several cases.",
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        Option(
-            metavar="KEY",
-            help="Setting that is not searched; you can repeat the option: protocol.local_steps.",
-        ),
-    ] = None,
+    validation_share: _ValidationShare = 0.2,
+    over: _Over = None,
+    keep: _Keep = None,
     overrides: options.Overrides = None,
     unset: options.Unset = None,
     jobs: Jobs = None,
     on: On = Executor.processes,
     address: options.Address = None,
     gpus: Gpus = None,
-    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    out: options.Out = Path("runs"),
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     dry_run: Annotated[bool, Option("--dry-run", help="Only check and list the search.")] = False,
@@ -86,17 +91,9 @@ def tune(
         from sim.studies.worker import CellOptions
 
         stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
-        names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
-        found = tuned_methods(stated, names, validation_share, keep or ())
-        tuning = Tuning(
-            file,
-            found,
-            trials,
-            tuning_seeds(seeds or 2),
-            sampler,
-            found[0].stated.scenario().run.seed,
-            conditions_of(stated, over or ()),
-        )
+        found = tuned_methods(stated, _names(methods), validation_share, keep or ())
+        seed, conditions = found[0].stated.scenario().run.seed, conditions_of(stated, over or ())
+        tuning = Tuning(file, found, trials, tuning_seeds(seeds or 2), sampler, seed, conditions)
         if dry_run:
             _print_search(tuning)
             return
@@ -106,6 +103,11 @@ def tune(
             result = run_tuning(tuning, out=out, how=how, execute=execute, show=line.show)
         write_files(result)
     _print_result(result)
+
+
+def _names(methods: str) -> list[str]:
+    """Return the names in a list with commas, in which quotes may enclose a name."""
+    return [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
 
 
 def _print_search(tuning: Tuning) -> None:

@@ -92,7 +92,7 @@ def watch_server(folder: Path) -> uvicorn.Server:
 
 
 class _LivePages:
-    """Pages of comparisons of sweeps, also unfinished ones, made again when more runs have ended."""
+    """Comparison pages of sweeps, finished or not; a page is made again when more runs have ended."""
 
     def __init__(self, base: Path) -> None:
         self._base = base

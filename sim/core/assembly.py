@@ -204,7 +204,7 @@ class _Assembly:
         model_group: int = 0,
         compute: Compute | None = None,
     ) -> ClientContext:
-        """Create a context. number: number of a client. compute: computing of a server that has a device."""
+        """Create a context. number: number of a client. compute: a server's device and data."""
         model = training.architecture
         return ClientContext(
             membership=self.view_of(name, neighbours),

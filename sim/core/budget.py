@@ -29,7 +29,7 @@ class Work:
 
     @classmethod
     def of(cls, own: DeviceCompute, bytes_sent: int) -> Work:
-        """Return the work of the client with this computing so far."""
+        """Return the work so far of the client with this device."""
         return cls(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, bytes_sent)
 
     def share_of(self, budget: ClientBudget) -> float:
@@ -38,7 +38,7 @@ class Work:
 
 
 class BudgetedCompute(DeviceCompute):
-    """Computing of a client with a budget. bytes_sent: function that returns the bytes sent so far.
+    """Device and data of a client with a budget. bytes_sent: function that returns the bytes sent so far.
 
     energy_share: function that returns the used share of a budget of energy; the meter of the run sets it.
     """

@@ -20,7 +20,7 @@ def data_on(
     label_maps: Sequence[np.ndarray] | None = None,
     output_numbers: int = 0,
 ) -> ClientData:
-    """Copy the samples of a data set to a device. The other arguments are those of `ClientData`."""
+    """Copy the samples of a data set to a device. The other arguments are as for `ClientData`."""
     train_x, train_y, test_x, test_y = [
         torch.from_numpy(part if part.flags.writeable else part.copy()).to(device)
         for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y)

@@ -1,4 +1,4 @@
-"""Computing of a simulated client: jobs take virtual time on the device and run on the engine."""
+"""Computations of a simulated client: jobs take virtual time on the device and run on the engine."""
 
 import math
 import operator
@@ -31,12 +31,12 @@ Measure = TypeVar("Measure", bound=BatchOperation)
 
 
 class DeviceCompute(Compute):
-    """Computing of client number `client`, on its data and device.
+    """Device and data of client number `client`.
 
     A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
     counts when its virtual time is over; a canceled job has no effect. If an input changes meanwhile, such
     as the optimizer's state after an earlier job in the device's queue, it is submitted again at its end.
-    Vectors are those of the call. Raises ValueError for a client without training samples.
+    A job uses the vectors of its call. Raises ValueError for a client without training samples.
     """
 
     steps_begun = 0

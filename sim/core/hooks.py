@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from actors.message import Envelope, describe
 
 MessageListener = Callable[[str, float, Envelope, str, int, str, int], None]
+
+
+class MessageEvent(NamedTuple):
+    """Event of a message. A listener of messages gets the same values, in this order.
+
+    kind: "sent", "delivered", "lost" or "dropped". time_s: virtual time. message_type: name of its class.
+    size_bytes: simulated size. detail: reason for a loss or drop, "duplicate" for a copy that the network
+    sent. number: identifier of the message, shared by all its events.
+    """
+
+    kind: str
+    time_s: float
+    envelope: Envelope
+    message_type: str
+    size_bytes: int
+    detail: str
+    number: int
 
 
 class Hook:
@@ -15,20 +32,8 @@ class Hook:
 
     ends_run: ClassVar[bool] = False
 
-    def message(
-        self,
-        event: str,
-        time_s: float,
-        envelope: Envelope,
-        message_type: str,
-        size_bytes: int,
-        detail: str,
-        number: int,
-    ) -> None:
-        """Called for each event of a message: "sent", "delivered", "lost", or "dropped".
-
-        detail: reason for a loss or drop. number: identifier of the message, shared by all its events.
-        """
+    def message(self, event: MessageEvent) -> None:
+        """Called for each event of a message: when it is sent, delivered, lost or dropped."""
 
     def failed(self, line: str) -> None:
         """Called when the code of a client or a server fails. line: name, error, and source location."""
@@ -69,8 +74,8 @@ class Hooks:
         if not any(type(hook).message is not Hook.message for hook in self._hooks):
             return first
 
-        def listen(*event: Any) -> None:
-            first(*event)
-            call("message", *event)
+        def listen(*values: Any) -> None:
+            first(*values)
+            call("message", MessageEvent(*values))
 
         return listen

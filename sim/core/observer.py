@@ -215,7 +215,7 @@ class Observer:
     def _evaluate_models(
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
     ) -> None:
-        """Check all models, and measure those of the `chosen`. again: True if they are checked already."""
+        """Check all models, and measure the models of `chosen`. again: True if they are checked already."""
         for clients in with_same_model(up):
             self._evaluate_alike(
                 now, clients, [client.params for client in clients], chosen, again, self._shown

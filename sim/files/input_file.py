@@ -49,7 +49,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
     Pipes and devices are not opened, since reading them may never end. Files of size 0 are also not opened:
     files in /proc have this size, and reading them may block. Raises OSError, any error of an unpacker, and
-    Raises UserError for files that are not regular or too large.
+    UserError for files that are too large or not regular.
     """
     opener = _OPENERS.get(path.suffix)
     size = require_regular(path)

@@ -195,7 +195,7 @@ def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = Fal
 
 
 def require_plain(file: InputFile, name: str, kind: pa.DataType, lists: bool = False) -> pa.DataType:
-    """Return the type of a column's values, or of those in its lists. Raises UserError for other types.
+    """Return the type of a column's values, or of the values in its lists. Raises UserError for other types.
 
     lists: whether the column may contain lists.
     """

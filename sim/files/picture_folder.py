@@ -35,8 +35,8 @@ def picture_parts(
     """Return the pictures of the parts: train, with at least two classes, and test and validation, if any.
 
     The validation part is in `val`, `valid` or `validation`; without `test`, it is the test part. by_client:
-    whether folders of clients contain the classes. wanted: other parts are not read. Raises UserError for any
-    other content.
+    whether folders of clients contain the classes. wanted: the parts to read. Raises UserError for any other
+    content.
     """
     there = {name: part for name, part in _parts(folder).items() if name in wanted}
     parts = {name: _pictures(part, by_client=by_client) for name, part in there.items()}

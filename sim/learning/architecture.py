@@ -61,7 +61,7 @@ class Architecture:
     """Model as a pure function of a flat vector of P parameters.
 
     `key` describes it ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
-    engine can group clients by it. `slices` lists the parameters in the vector's order, which is that of
+    engine can group clients by it. `slices` lists the parameters in the vector's order, the order of
     `module.named_parameters()`; `numel` is P.
 
     `untrained` are the parameters that no optimizer changes, which modules list in an attribute `untrained`:
@@ -131,7 +131,7 @@ class Architecture:
         return self._modules.training
 
     def new_module(self) -> nn.Module:
-        """Return a new copy of the model on the meta device; calls leave their values in the other ones."""
+        """Return a new copy of the model on the meta device, without values from calls."""
         return copy.deepcopy(self._modules.unused)
 
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
@@ -284,8 +284,8 @@ class Architecture:
     def initial(self, generator: torch.Generator) -> Tensor:
         """Return initial parameters [P], float32, on the generator's device, drawn in the vector's order.
 
-        They equal, bit for bit, those that the module's constructor draws from a global generator in the same
-        state.
+        They equal, bit for bit, the parameters that the module's constructor draws from a global generator in
+        the same state.
         """
         flat = torch.empty(self.numel, device=generator.device)
         parameters = self.unflatten(flat)

@@ -46,7 +46,8 @@ class Augmentation:
     uniform in [max(0, 1 - a), 1 + a], hue is turned by [-h, h] of the circle, in random order, all with
     `jitter_probability`.
     grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation, in pixels. mean, std:
-    of each channel, or one for all; images contain (pixel - mean) / std, pixel in [0, 1].
+    mean and standard deviation of each channel, or one for all channels; images contain (pixel - mean) / std,
+    pixel in [0, 1].
     """
 
     crop_scale: tuple[float, float] = (0.2, 1.0)
@@ -81,11 +82,10 @@ class Augmentation:
 class ImageChanges:
     """Changes of each of M images; arrays of length M.
 
-    top, left, height, width: the crop, in pixels. jittered: True if colors are. factors [M, 4]: factors of
-    brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
-    (0, 1, 2). blends_before_hue: number of blends before the hue (0 to 3). grayscale, flipped: True if
-    applied.
-    sigma: of the blur, 0 for no blur.
+    top, left, height, width: the crop, in pixels. jittered: True if colors are jittered. factors [M, 4]:
+    factors of brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the
+    first three (0, 1, 2). blends_before_hue: number of blends before the hue (0 to 3). grayscale, flipped:
+    True if applied. sigma: standard deviation of the blur, 0 for no blur.
     """
 
     top: np.ndarray

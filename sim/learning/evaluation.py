@@ -55,32 +55,11 @@ def measure_models(
     loss = [metric for metric in METRICS[task] if metric.name == "loss"]  # decides if other metrics are valid
     of_test = [metric for metric in metrics if metric.on not in _OTHERS]
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
-    found = {name: np.full(len(clients), np.nan) for name in (*on_samples, *[each.name for each in own])}
-    numbers, workers = np.asarray(clients, dtype=np.int64), workers or Workers()
-    counts = subset.counts[numbers] if found else np.empty(0, np.int64)
-    blocks, members = [], 1 if shares is None else shares.shape[1]
-    for count in np.unique(counts[counts > 0]).tolist():
-        same = np.flatnonzero(counts == count)
-        at_once, length = _at_once(kernel, rows.device, len(same), subset, members)
-        blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
-
-    def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
-        block, length = of
-        models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
-        of_models = None if shares is None else shares[block]
-        measures = workers.call(
-            _measured, task, list(on_samples), kernel, models, of_models, subset, numbers[block], length
-        )
-        if own:  # here, as functions of the user cannot be sent to another process
-            measures |= _of_metrics(own, task, kernel, models, of_models, subset, numbers[block], length)
-        return measures
-
-    for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
-        for name, values in of_block.items():
-            found[name][block] = values
-    for name, values in found.items():
+    workers = workers or Workers()
+    found = _in_blocks(task, list(on_samples), kernel, rows, shares, subset, clients, workers, own)
+    for name, of_metric in found.items():
         if name not in ("loss", "objective"):
-            values[~np.isfinite(found["loss"])] = np.nan
+            of_metric[~np.isfinite(found["loss"])] = np.nan
     found |= {metric.name: metric.of(rows[:], subset, clients) for metric in of_models}
     for metric in metrics:
         if metric.on in _OTHERS:
@@ -89,6 +68,52 @@ def measure_models(
             values = measure_models(task, kernel, rows, held, clients, shares, asked, workers=workers)
             found[metric.name] = values[metric.quantity]
     return {metric.name: found[metric.name] for metric in (*own, *metrics)}
+
+
+def _in_blocks(
+    task: str,
+    names: list[str],
+    kernel: ModelKernel,
+    rows: Tensor | HeldRows,
+    shares: Tensor | None,
+    subset: Subset,
+    clients: Sequence[int],
+    workers: Workers,
+    own: Sequence[Metric],
+) -> dict[str, np.ndarray]:
+    """Return metrics on samples, [N] each, computed for many clients at once; nan without samples."""
+    found = {name: np.full(len(clients), np.nan) for name in (*names, *[each.name for each in own])}
+    numbers = np.asarray(clients, dtype=np.int64)
+    counts = subset.counts[numbers] if found else np.empty(0, np.int64)
+    blocks = _blocks(kernel, rows.device, counts, subset, 1 if shares is None else shares.shape[1])
+
+    def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
+        block, length = of
+        models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
+        of_models = None if shares is None else shares[block]
+        measures = workers.call(
+            _measured, task, names, kernel, models, of_models, subset, numbers[block], length
+        )
+        if own:  # here, as functions of the user cannot be sent to another process
+            measures |= _of_metrics(own, task, kernel, models, of_models, subset, numbers[block], length)
+        return measures
+
+    for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
+        for name, values in of_block.items():
+            found[name][block] = values
+    return found
+
+
+def _blocks(
+    kernel: ModelKernel, device: torch.device, counts: np.ndarray, subset: Subset, members: int
+) -> list[tuple[np.ndarray, int]]:
+    """Return blocks of clients with equal counts of samples, above 0, each with the samples of one call."""
+    blocks = []
+    for count in np.unique(counts[counts > 0]).tolist():
+        same = np.flatnonzero(counts == count)
+        at_once, length = _at_once(kernel, device, len(same), subset, members)
+        blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
+    return blocks
 
 
 @torch.no_grad()  # in any thread

@@ -79,9 +79,9 @@ _PRODUCTS = re.compile(
 class FlopCounter(TorchDispatchMode):
     """Mode that counts the operations of matrix products, convolutions and attention in `total`.
 
-    It uses torch's formulas, as `torch.utils.flop_counter.FlopCounterMode`, which would load torch's
-    compiler. Elementwise operations count 0, as there. `uncounted` are the names of operations without a
-    formula: they count 1 for each input or output number.
+    It uses the same formulas as `torch.utils.flop_counter.FlopCounterMode`, but does not load torch's
+    compiler. Elementwise operations also count 0. `uncounted` are the names of operations without a formula:
+    they count 1 for each input or output number.
     """
 
     def __init__(self) -> None:

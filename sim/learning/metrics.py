@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
+from sim.learning.default_metrics import DEFAULT_METRICS
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.objectives import OBJECTIVES, Objective
 
@@ -149,13 +150,6 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
 }
 """Metrics of each task of the data."""
 
-_DEFAULTS = {
-    "classification": ("accuracy", "loss"),
-    "regression": ("loss",),
-    "language": ("perplexity", "loss"),
-    "quadratic": ("distance",),
-}
-
 
 def selected_metrics(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
@@ -165,7 +159,7 @@ def selected_metrics(
     Models are compared by the first metric: without classes, by a method's objective.
     """
     if not names:
-        names = _DEFAULTS[task]
+        names = DEFAULT_METRICS[task]
         is_own = objective not in (None, OBJECTIVES[task]) and _views(objective) == 1
         if is_own and task != "quadratic":
             names = (*names, "objective") if task == "classification" else ("objective", *names)

@@ -32,7 +32,10 @@ _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True)
 class Found:
-    """Compared data of a run. iterations: of clients that are up at the end. events: rows of its table."""
+    """Compared data of a run.
+
+    iterations: iterations of the clients that are up at the end. events: rows of the table of events.
+    """
 
     metrics: Metrics
     iterations: Mapping[str, int]

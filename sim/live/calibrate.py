@@ -39,10 +39,10 @@ _LARGE_BYTES = 2_000_000
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measurements. step_time_s: of a training step or a gradient, while all clients run.
+    """Measurements. step_time_s: seconds of a training step or a gradient, while all clients run.
 
-    latency_s: one-way seconds of each small message. bandwidth_bps: of a large message. codec_s: seconds to
-    encode and decode a model.
+    latency_s: one-way seconds of each small message. bandwidth_bps: bits per second of a large message.
+    codec_s: seconds to encode and decode a model.
     """
 
     step_time_s: float

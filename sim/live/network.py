@@ -140,7 +140,7 @@ class LiveNetwork(SimulatedNetwork):
         self._wire.message(self._process_by_actor[message.envelope.receiver], stamp, content)
 
     def read(self, numbers: Iterable[int]) -> None:
-        """Record that these messages of this process reached the other process, which reports their ends."""
+        """Record that these messages reached the other process, which reports their outcomes."""
         for number in numbers:
             self._under_way.pop(number, None)
 

@@ -21,6 +21,8 @@ from sim.results.trace import EVENTS_SCHEMA, LIFECYCLE_EVENTS, MESSAGE_EVENTS, T
 from sim.world.timeline import State
 
 _EVENTS = pl.DataFrame(pl.from_arrow(EVENTS_SCHEMA.empty_table())).schema
+_SHARED = ("actor", "peer", "type", "bytes", "message")
+"""Columns with the same value in all events of a message; the other columns describe one event."""
 _METRICS = pl.DataFrame(pl.from_arrow(METRICS_SCHEMA.empty_table())).schema
 _NO_SENSE = (ArithmeticError, LookupError, TypeError, ValueError, OSError, pl.exceptions.PolarsError)
 _ARRIVALS = ("start", "join", "rejoin", "restarted")
@@ -135,10 +137,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Merged:
-    """Merged events. events: all events of the run, in order. in_flight: messages without an end.
+    """Merged events. events: all events of the run, in order. in_flight: messages without an outcome.
 
-    untold: sendings that only the receiver's process recorded. twice: ends that another end contradicted.
-    settled: messages that ended with the crash of their process.
+    untold: messages whose sending only the receiver's process recorded. twice: outcomes that contradict
+    another outcome. settled: messages whose outcome is the crash of their process.
     """
 
     events: pl.DataFrame
@@ -172,7 +174,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
 
 
 def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
-    """Merge the events in the order of their times, each message with one sending and at most one end.
+    """Merge the events in the order of their times, each message with one sending and at most one outcome.
 
     A process numbers the messages that its actors send; the receiver's records use the same numbers.
     """
@@ -189,8 +191,8 @@ def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
     contradicted = ends.join(kept, on="place", how="anti")
     rows = rows.join(contradicted, on="place", how="anti")
     sent = rows.filter(pl.col("event") == "sent")
-    untold = kept.join(sent, on="message", how="anti").with_columns(
-        event=pl.lit("sent"), detail=pl.lit(None, pl.String)
+    untold = _other_events(
+        kept.join(sent, on="message", how="anti"), time=pl.col("time"), event=pl.lit("sent")
     )
     open_ones = sent.join(kept, on="message", how="anti")
     settled = _ended_by_crashes(open_ones, rows.filter(pl.col("event") == "crash"))
@@ -225,17 +227,23 @@ def _last_events(rows: pl.DataFrame) -> dict[str, str]:
     return dict(lives.group_by("actor").agg(pl.col("event").last()).iter_rows())
 
 
+def _other_events(messages: pl.DataFrame, **stated: pl.Expr) -> pl.DataFrame:
+    """Return events that no process recorded, from the recorded events of the same messages.
+
+    stated: values of columns that are not in `_SHARED`; the others are null.
+    """
+    own = {name: pl.lit(None, kind) for name, kind in _EVENTS.items() if name not in _SHARED}
+    return messages.with_columns(**own | stated)
+
+
 def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends of messages without a recorded end, by a later crash of sender or receiver."""
+    """Return the outcomes of messages that have none, from a later crash of their sender or receiver."""
     found = []
     for who, why in (("peer", "down"), ("actor", "sender crashed")):
         times = crashes.select(pl.col("actor").alias(who), crash="time")
         hit = messages.join(times, on=who).filter(pl.col("crash") >= pl.col("time"))
-        found.append(
-            hit.with_columns(time=pl.col("crash"), event=pl.lit("dropped"), detail=pl.lit(why)).select(
-                messages.columns
-            )
-        )
+        ends = _other_events(hit, time=pl.col("crash"), event=pl.lit("dropped"), detail=pl.lit(why))
+        found.append(ends.select(messages.columns))
     return (
         pl.concat(found)
         .sort("time", "place", maintain_order=True)

@@ -55,7 +55,7 @@ class Events:
 
 
 class _Frames(TcpEndpoint):
-    """Endpoint for frames with a stamp, which reports the end of each frame."""
+    """Endpoint for frames with a stamp, which reports the outcome of each frame."""
 
     events: Events
 
@@ -107,7 +107,8 @@ class _Frames(TcpEndpoint):
 class Wire:
     """Connections of a process. Methods work from any thread; `events` are called in the wire's thread.
 
-    process: the name of this process. addresses: of all processes. See `TcpEndpoint` for the other arguments.
+    process: the name of this process. addresses: the addresses of all processes. See `TcpEndpoint` for the
+    other arguments.
     """
 
     def __init__(

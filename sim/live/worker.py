@@ -73,9 +73,9 @@ _TELL_EVERY_S = 1.0
 class ProcessOrder:
     """Order for a process. began_s: start of the run, for a process that starts later.
 
-    digest: hash of the scenario. addresses: of all processes; empty for free ports of this machine. earlier:
-    state of its clients from earlier processes, by name. lives: number of earlier processes with this name.
-    tells_by_wire: True if the results folder is on another machine.
+    digest: hash of the scenario. addresses: the addresses of all processes; empty for free ports of this
+    machine. earlier: state of its clients from earlier processes, by name. lives: number of earlier processes
+    with this name. tells_by_wire: True if the results folder is on another machine.
     """
 
     scenario: Path
@@ -216,7 +216,7 @@ class _Worker(Events):
                 self.simulation.loop.inbox.put(partial(action, self.simulation))
 
     def _greet(self, process: str, simulation: LiveSimulation) -> None:
-        """Exchange the presence of actors on a new connection, which may follow a cut."""
+        """Exchange which actors are present, on a new connection, which may replace a lost one."""
         self._tell_presence(process, simulation)
         self.wire.tell(process, PresenceRequest())
 

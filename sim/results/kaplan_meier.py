@@ -35,7 +35,7 @@ class Reached(NamedTuple):
 
     @property
     def events(self) -> NDArray[np.bool_]:
-        """Mask of those that reached the level during their observation."""
+        """Mask of the clients or runs that reached the level during their observation."""
         return np.isfinite(self.at) & (self.at <= self.watched)
 
 

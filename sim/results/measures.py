@@ -14,6 +14,7 @@ CAUGHT_UP_SHARE = 0.9
 """Share of the incumbents' mean at which a newcomer has caught up; 1 / share if smaller is better."""
 _LABELLED = ("classification", "regression")
 _ALL_BUT_QUADRATIC = (*_LABELLED, "language")
+_OF_CLASSES = "mean over the classes that occur"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Measure:
 
     tells_moves: whether catch-up and recovery are defined for it, as shares of its values. is_of_one: whether
     its values are shares, from 0 to 1. undefined_if: property of a client's test samples that leaves it
-    undefined, for a warning.
+    undefined, for a warning. about: what the text of `run.metrics` adds to the label.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Measure:
     tasks: tuple[str, ...] = _LABELLED
     tells_moves: bool = False
     undefined_if: str = ""
+    about: str = ""
 
     def text(self, value: float | None) -> str:
         """Format a value."""
@@ -73,18 +75,25 @@ MEASURES = [
     ),
     Measure("perplexity", "test perplexity", higher_is_better=False, tasks=("language",), tells_moves=True),
     Measure("distance", "distance to the local optimum", higher_is_better=False, tasks=("quadratic",)),
-    Measure("loss", "test loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure(
+        "loss",
+        "test loss",
+        higher_is_better=False,
+        tasks=_ALL_BUT_QUADRATIC,
+        about="in a regression the squared error",
+    ),
     Measure("objective", "objective on test data", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
-    Measure("f1", "F1 score", higher_is_better=True, is_of_one=True),
+    Measure("f1", "F1 score", higher_is_better=True, is_of_one=True, about=_OF_CLASSES),
     Measure(
         "auc",
         "area under the ROC curve",
         higher_is_better=True,
         is_of_one=True,
         undefined_if="are all of one class",
+        about=_OF_CLASSES,
     ),
-    Measure("precision", "precision", higher_is_better=True, is_of_one=True),
-    Measure("recall", "recall", higher_is_better=True, is_of_one=True),
+    Measure("precision", "precision", higher_is_better=True, is_of_one=True, about=_OF_CLASSES),
+    Measure("recall", "recall", higher_is_better=True, is_of_one=True, about=_OF_CLASSES),
     Measure("mae", "mean absolute error", higher_is_better=False, tasks=("regression",)),
     Measure(
         "r2",
@@ -94,7 +103,13 @@ MEASURES = [
         undefined_if="are fewer than two",
     ),
     Measure("train_loss", "training loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
-    Measure(VALIDATION_LOSS, "validation loss", higher_is_better=False, tasks=_ALL_BUT_QUADRATIC),
+    Measure(
+        VALIDATION_LOSS,
+        "validation loss",
+        higher_is_better=False,
+        tasks=_ALL_BUT_QUADRATIC,
+        about="of the samples held out; the summary also lists the quality at each client's lowest",
+    ),
     Measure(
         "validation_accuracy",
         "validation accuracy",

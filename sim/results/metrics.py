@@ -323,7 +323,7 @@ def help_summary(
     A gain is the difference from the same client's result alone, above 0 if it is better with peers.
 
     - better, worse: number of clients that are strictly better with peers, or alone.
-    - mean_alone: mean of what they reach alone; mean_gain: mean over clients.
+    - mean_alone: mean of the clients' results alone; mean_gain: mean of their gains.
     - least, most: the client that gained least or most, and how much.
     """
     gains = _gains(own, alone, higher_is_better)

@@ -121,7 +121,7 @@ def moves(summary: Mapping[str, Any]) -> list[str]:
 
 
 def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -> str:
-    """Describe the newcomers: those that caught up, departed or are still behind, and the median time."""
+    """Describe how many newcomers caught up, departed or are still behind, and the median time."""
     median_s = population["catch_up_seconds"]["median"]
     went, behind = population["went_before"], population["still_behind"]
     count, back = population["newcomers"], population["came_back"]

@@ -45,7 +45,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
     """Record metrics of the clients that are known only at the end of a run.
 
-    How much every client trained over all its lives, and, where this was computed, what it reaches alone.
+    These are the training of each client over all its sessions and, if it was computed, its result alone.
     """
     observer, clients = simulation.observer, simulation.clients
     now, names = simulation.loop.time(), [client.name for client in clients]

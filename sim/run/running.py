@@ -45,10 +45,10 @@ def run_scenario(
     """Run a scenario and write its result directory.
 
     earlier: a run of this scenario, or one with the same prefix; this run continues from its checkpoint.
-    A signal (Ctrl-C, SIGTERM, SIGHUP) ends the run early and leaves a valid directory; a second one ends it
-    immediately, by `Interrupted`, or with the process if that is a command's. Raises UserError for an invalid
-    scenario, or one that cannot continue exactly, and Deadlock if every client waits forever. If there are
-    metrics, the results are written first, and a note of the error names their directory.
+    A signal (Ctrl-C, SIGTERM, SIGHUP) ends the run early and leaves a valid directory; a second signal ends
+    it immediately: the process of a command ends, and other processes raise `Interrupted`. Raises UserError
+    for an invalid scenario, or one that cannot continue exactly, and Deadlock if every client waits forever.
+    If there are metrics, the results are written first, and a note of the error names their directory.
     """
     started_s, started_cpu_s = time.perf_counter(), options.cpu_s()
     if earlier is not None and earlier.checkpoint is not None:

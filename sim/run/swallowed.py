@@ -1,7 +1,7 @@
 """Warnings about errors of any class that a method catches and does not report.
 
-A run is traced only if the code has such a handler, as tracing doubles the run's time, and only for some
-thousand calls of that code: repeated errors occur in the first calls.
+Tracing doubles a run's time. A run is therefore traced only if the code has a handler that catches all
+errors, and only for a few thousand calls of that code: repeated errors occur in the first calls.
 """
 
 import ast

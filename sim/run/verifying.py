@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from sim.errors import NotVerified
@@ -12,18 +13,24 @@ from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.interrupts import Interrupted, raise_interrupted, signals_handled_by
+from sim.run.options import DEFAULT, RunOptions
 from sim.run.process import safe_path
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario
 
+WITHOUT_EFFECT = (
+    *("out", "overwrite", "progress", "notice", "on_evaluation", "hooks", "report", "workers", "anyway"),
+    *("checkpoint_every_s", "checkpoint_at_end", "checkpoints_s"),
+)
+"""Fields of `RunOptions` that do not change the trace: the second run has their defaults."""
 
-def verify(
-    scenario: Scenario, result: RunResult, *, device: str = "auto", data_dir: Path | None = None
-) -> str | None:
+
+def verify(scenario: Scenario, result: RunResult, options: RunOptions = DEFAULT) -> str | None:
     """Run again in a new process with another hash seed; return the first difference, or None.
 
-    A separate process reveals dependence on the order of sets, on addresses, or on state of the process. A
-    signal also ends the second run, and raises `Interrupted`. Raises NotVerified if it leaves no results.
+    options: those of the first run, which are repeated except for `WITHOUT_EFFECT`. A separate process
+    reveals dependence on the order of sets, on addresses, or on state of the process. A signal also ends the
+    second run, and raises `Interrupted`. Raises NotVerified if it leaves no results.
     """
     assert result.directory is not None
     with signals_handled_by(raise_interrupted), tempfile.TemporaryDirectory() as folder:
@@ -32,8 +39,8 @@ def verify(
         # The user's files read other files next to them, which the copies in the results lack.
         for plugin in scenario.plugins:
             command += ["--set", f"{plugin.key}={plugin.name}"] if plugin.is_unchanged() else []
-        command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
-        command += ["--data-dir", str(data_dir)] if data_dir is not None else []
+        command += ["--quiet", "--out", str(again), "--set", "run.compare_alone=false"]
+        command += repeated_options(options)
         with safe_path():
             code, errors = _output(command, _environment())
         # A failed run also has results to compare.
@@ -48,6 +55,19 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false does not store"
+
+
+def repeated_options(options: RunOptions) -> list[str]:
+    """Return the words on the command line for these options: --data-dir for `data_dir`."""
+    words: list[str] = []
+    for field in fields(RunOptions):
+        value = getattr(options, field.name)
+        if field.name in WITHOUT_EFFECT or value == field.default:
+            continue
+        word = f"--{field.name.replace('_', '-')}"
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [word] if each is True else [word, str(each)]
+    return words
 
 
 def _environment() -> dict[str, str]:

@@ -27,7 +27,7 @@ from sim.scenario.refusals import show
 
 _FOLDER = Path(protocols.__path__[0])
 WITHOUT_METHODS = ("framework", "membership", "shared")
-"""Folders of `protocols/` whose files are no methods."""
+"""Folders of `protocols/` without methods."""
 _KEY = "protocol.name"
 _CELL = "notebook_cell.py"  # the file in results with the source of a class defined outside any file
 
@@ -75,8 +75,8 @@ def _classes(tree: ast.Module) -> list[str]:
 def list_settings() -> dict[str, type[Settings]]:
     """Return the settings of coterie's protocols by name, each with a docstring for the reference.
 
-    A class from which other protocols derive theirs does not describe any of them. A protocol that uses it,
-    or whose settings have no docstring, is described by the first line of its own documentation.
+    If other protocols derive their settings from a class, its docstring describes none of them. The first
+    line of a protocol's own documentation then replaces it, also if the settings have no docstring.
     """
     lines = list_protocols()
     found: dict[str, type[Settings]] = {name: _known(name).Settings for name in lines}

@@ -41,7 +41,8 @@ def fit_to_duration(raw: dict[str, Any], stated: Collection[str]) -> list[str]:
         if left_out := len(events) - len(kept):
             put(raw, key, kept)
             lines.append(
-                f"left out of {key}: {left_out:,} of {len(events):,}, which start after the end of the run"
+                f"left out of {key}: entries that start after the end of the run "
+                f"({left_out:,} of {len(events):,})"
             )
     return lines
 

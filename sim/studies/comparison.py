@@ -158,7 +158,7 @@ class Comparison:
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of the methods; otherwise that of a stated baseline, the first of words, or the first.
+        """The axis of the methods, or else of a stated baseline, or else the first, preferably of words.
 
         A baseline on another axis, such as calm weather, is only used for the differences in the tables.
         """

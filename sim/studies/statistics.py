@@ -77,7 +77,7 @@ def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
     """Return the mean over clients of all runs, without the lowest and the highest `share` of the values.
 
     The interval comes from a bootstrap that resamples whole runs, since clients of a run depend on each
-    other. NaN values are ignored, and so are runs without others.
+    other. NaN values are ignored, and so are runs with only NaN values.
     """
     known = [run[~np.isnan(run)] for run in runs]
     known = [run for run in known if run.size]
@@ -120,7 +120,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def horizon(groups: Sequence[Reached]) -> float:
-    """Return the time until which each run is known to have reached the target or not.
+    """Return the last time at which it is known, for every run, whether the run has reached the target.
 
     It is the earliest end of observation of a run that has not reached it. If no observation ended early,
     it is the last time at which a run reached it.

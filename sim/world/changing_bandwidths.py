@@ -29,7 +29,7 @@ _MS_MAX = 10**12
 
 
 class ChangingBandwidth(RepeatedFile):
-    """Bandwidth that follows a file, which is repeated."""
+    """Bandwidth over time from a file, which is repeated."""
 
     @property
     @abstractmethod
@@ -47,7 +47,7 @@ class ChangingBandwidth(RepeatedFile):
 
 
 class ChangingBandwidthFromTable(ChangingBandwidth):
-    """A table states the bandwidth over time; it is repeated.
+    """Bandwidth over time from a table, which is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `mbit_per_s`, which applies from that time
     on; 0 is no connection. The last row ends the cycle; its bandwidth is ignored.
@@ -65,7 +65,7 @@ class ChangingBandwidthFromTable(ChangingBandwidth):
 
 
 class ChangingBandwidthFromMahimahi(ChangingBandwidth):
-    """A trace of mahimahi states when a link can deliver packets; it is repeated.
+    """Bandwidth from a trace of mahimahi, which is repeated.
 
     Each line of the file is a time in milliseconds at which one packet of 1,500 bytes can be delivered. The
     last line ends the cycle. The bandwidth of a step is the number of packets in it, so that each step

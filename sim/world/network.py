@@ -11,8 +11,8 @@ A message passes through four steps:
    latency and its duplication. The sender may now crash without effect on the message.
 4. *Arrival.* The message is delivered if the receiver is up and no partition separates the pair.
 
-Every message has exactly one end. It is delivered, lost (by the network) or dropped (because the sender or
-the receiver is down, or a queue is full). Before its end it is in flight. A duplicate is a separate message:
+Every message has exactly one outcome. It is delivered, lost (by the network) or dropped (because the sender
+or the receiver is down, or a queue is full). Before that, it is in flight. A duplicate is a separate message:
 it is sent at the departure of the original (the event says "duplicate"), and its bytes count. Times are
 virtual seconds; sizes are encoded bytes.
 """
@@ -249,7 +249,7 @@ class SimulatedNetwork(Transport):
         return delay_s, lost, copy_delay_s
 
     def _enqueue(self, connection: Connection, message: Message) -> None:
-        """Start the transfer of a message, or queue it after those of the same pair."""
+        """Start the transfer of a message, or queue it after the other messages of the same pair."""
         connection.path = connection.path or self._path(connection)
         if connection.queue is not None and len(connection.queue) > self._model.backlog:
             self._end(message, "dropped", "backlog")

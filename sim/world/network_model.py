@@ -10,12 +10,15 @@ from typing import Literal, assert_never
 from sim.kernel.random import RandomStream, pair_key
 from sim.world.devices.slowness import Piece
 from sim.world.distributions import Constant, Distribution
-from sim.world.latency.nodes import LatencyModel
+from sim.world.latency.nodes import LatencyModel, NoRandomNumbers
 from sim.world.loss.models import NO_LOSS, PairLosses
 from sim.world.partitions import ScheduledPartition
 
 Schedule = Callable[[], Iterator[Piece]]
 """Returns the bandwidths of a link over time: pairs of the end of a period and its bandwidth."""
+
+
+_NO_RANDOM_NUMBERS = NoRandomNumbers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class ConnectionModel:
         latency = self.latency
         by_node = not isinstance(latency, Distribution)
         constant_s = latency.value if isinstance(latency, Constant) else None
-        random = constant_s is None if isinstance(latency, Distribution) else latency.jitter > 0
+        random = constant_s is None if isinstance(latency, Distribution) else latency.has_randomness
         object.__setattr__(self, "constant_s", constant_s)
         object.__setattr__(self, "has_randomness", any((self.loss.rate, self.duplicate, self.reorder)))
         object.__setattr__(self, "by_node", by_node)
@@ -65,7 +68,8 @@ class ConnectionModel:
         if self.constant_s is not None:
             return self.constant_s
         if self.by_node:
-            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg, arg-type]
+            stream = draws if self._random_latency else _NO_RANDOM_NUMBERS
+            return self.latency.sample(pair, time_s, stream)  # type: ignore[call-arg, arg-type]
         return self.latency.sample(draws)  # type: ignore[call-arg, arg-type]
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -144,9 +144,9 @@ class Runs(ModuleType):
             unwritten=self.unwritten,
         )
 
-    def verify(self, scenario: Scenario, result: SimpleNamespace, **settings: Any) -> str | None:
+    def verify(self, scenario: Scenario, result: SimpleNamespace, options: RunOptions) -> str | None:
         assert result.summary is self.summary
-        self.calls.append(("verify", scenario, settings))
+        self.calls.append(("verify", scenario, vars(options)))
         return self.difference
 
 
@@ -204,9 +204,12 @@ def test_quiet_shows_no_progress(runs: Runs, invoke: Callable[..., Any]) -> None
 
 
 def test_verified(runs: Runs, invoke: Callable[..., Any]) -> None:
-    result = invoke("--verify")
+    result = invoke("--verify", "--device", "cpu", "--data-dir", ".")
     assert result.exit_code == 0
     assert [kind for kind, *_ in runs.calls] == ["run", "verify"]
+    (_, _, of_run), (_, _, of_verify) = runs.calls
+    repeated = [each.name for each in fields(RunOptions) if each.name not in verifying.WITHOUT_EFFECT]
+    assert [of_verify[name] for name in repeated] == [of_run[name] for name in repeated]
     assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
 
 

@@ -3,12 +3,16 @@
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from actors.message import Envelope
 from sim.cli.commands import app
-from sim.cli.outline import outline
+from sim.cli.outline import _MESSAGE_BYTES, outline
 from sim.files.data_folder import DataFolder
+from sim.results.store.events_file import EventsFile
+from sim.results.trace import Trace
 from sim.run.setup.builder import build
 from sim.run.setup.checking import check
 from sim.run.setup.plan import planned
@@ -212,3 +216,29 @@ def test_check_names_the_clients_of_each_override(tmp_path: Path) -> None:
     assert last == "1: 1 of 4 clients: client-3"
     chosen = [f"client-{index}" for index, own in enumerate(plan.clients) if own.work.batch_size == 2]
     assert half == f"0: 2 of 4 clients: {', '.join(chosen)}"
+
+
+def test_a_message_takes_at_most_the_stated_bytes_of_the_events_file(tmp_path: Path) -> None:
+    """Of a thousand clients, at times that all differ: a column more would take more."""
+    number, draws = 20_000, np.random.default_rng(1)
+    sent_s = np.sort(100 * draws.random(number))
+    found = zip(
+        sent_s,
+        sent_s + draws.lognormal(-3.0, 0.5, number),
+        draws.integers(1000, size=(number, 2)),
+        strict=True,
+    )
+    rows = [
+        (float(time_s), event, Envelope(f"client-{pair[0]}", f"client-{pair[1]}", None), index + 1)
+        for index, (*times_s, pair) in enumerate(found)
+        for time_s, event in zip(times_s, ("sent", "delivered"), strict=True)
+    ]
+    trace, path = Trace(), tmp_path / "events.parquet"
+    trace.kept = file = EventsFile(path)
+    for time_s, event, envelope, index in sorted(rows, key=lambda row: row[0]):
+        trace.message(event, time_s, envelope, "Model", 1000, number=index)
+    trace.flush()
+    file.close({})
+    taken = path.stat().st_size / number
+    hint = f"a message takes {taken:.1f} B: change _MESSAGE_BYTES in sim/cli/outline.py"
+    assert 0.6 * _MESSAGE_BYTES < taken < _MESSAGE_BYTES, hint

@@ -13,14 +13,17 @@ from actors.message import Envelope
 from sim.live.logs import FileLog, log_path
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
-from sim.live.parts import Merged, Outcome, ProcessResults, merge
+from sim.live.parts import _SHARED, Merged, Outcome, ProcessResults, merge
 from sim.live.reporting import Reporter, StreamedTrace
 from sim.results.trace import EVENTS_SCHEMA, Trace
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.world.distributions import Constant
 from sim.world.network_model import ConnectionModel, NetworkModel
+from tests.lists import require_listed
 
+OF_ONE_EVENT = ("time", "event", "detail")
+"""Columns that may differ between the sending of a message and its end."""
 EVENTS = dict(pl.DataFrame(pl.from_arrow(EVENTS_SCHEMA.empty_table())).schema)
 OVERRIDES = ("clients.count=4", "clients.topology.degree=2", "run.duration=10 s", "run.compare_alone=false")
 
@@ -86,6 +89,12 @@ def simulation() -> Any:
     made = build(load_scenario("gossip", OVERRIDES), device="cpu")
     yield made
     made.close()
+
+
+def test_it_is_stated_which_columns_the_sending_and_the_end_of_a_message_share() -> None:
+    """An event that no process recorded has these values of the other event, and null otherwise."""
+    where = f"_SHARED in sim/live/parts.py, if it is one of a message, or to OF_ONE_EVENT in {__file__}"
+    require_listed(EVENTS, (*_SHARED, *OF_ONE_EVENT), where)
 
 
 def test_two_lives_of_a_client_are_one(simulation: Any) -> None:

@@ -260,6 +260,6 @@ def test_a_run_with_churn_of_ones_own_can_be_verified(tmp_path: Path) -> None:
         load_scenario(result.directory / "scenario.toml"), RunOptions(out=tmp_path / "again", device="cpu")
     )
     assert kept.summary["trace_hash"] == result.summary["trace_hash"]
-    assert verify(scenario, result, device="cpu") is None
+    assert verify(scenario, result, RunOptions(device="cpu")) is None
     (tmp_path / "helper.py").write_text("def drawn(shared_rng):\n    return 1.5\n")
     assert digest(load_scenario(scenario.path)) != digest(scenario)  # type: ignore[arg-type]

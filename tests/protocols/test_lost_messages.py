@@ -25,9 +25,13 @@ from protocols.framework.client import Client
 from protocols.mapl.messages import KnowledgeWanted
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
+from protocols.shared.server_rounds import RoundSettings
 from sim.core.simulation import Simulation
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from tests.draws import examples
+from tests.lists import require_listed
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
+from tests.protocols.test_survival import RANKS
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 
 __all__ = ["Still"]  # found by its name in this module
@@ -102,9 +106,18 @@ SERVED: dict[str, tuple[str, ...]] = {
     "pfedme": (QUADRATIC, "data.clusters=4", "protocol.personal_steps=1"),
     "per-fedavg": (QUADRATIC, "data.clusters=4", "protocol.hessian=none"),
     "pfedhn": (QUADRATIC, "data.clusters=4"),
+    "flexlora": (DIGITS, *RANKS),
+    "flora": (DIGITS, *RANKS),
 }
 ROUND_S = {"ditto": 1.5, "fedem": 11 / 6, "fedfomo": 11 / 6, "ifca": 5 / 3, "per-fedavg": 2.0}
 """How long a round takes: at most 7/6 s, where it is more than a step, or more than a loss beside it."""
+NOTHING_REPEATED = (
+    *("local", "gossip", "el-oracle"),  # the next message makes up for a lost one
+    *("fedasync", "fedbuff"),  # tests/protocols/test_async_servers.py
+    "learn-to-collaborate",  # tests/protocols/test_l2c_churn.py
+    "mapl-plus",  # repeats as its base class, which "mapl" is a test of
+)
+"""Methods whose rounds are not repeated until all have the same models, or that other files test."""
 
 
 @contextmanager
@@ -156,8 +169,8 @@ def models_at_the_end(*scenario: str, lost: Collection[int] = ()) -> tuple[np.nd
         return made
 
     with world(*scenario, lost=lost, of=is_repeated, prepare=noting) as simulation:
-        rows = np.stack([last[client.name] for client in simulation.clients])
-        return rows, simulation.loop.time(), simulation.network.counts.sent
+        values = np.concatenate([last[client.name] for client in simulation.clients])  # ranks may differ
+        return values, simulation.loop.time(), simulation.network.counts.sent
 
 
 def some_of(numbers: int, most: int) -> st.SearchStrategy[set[int]]:
@@ -173,6 +186,16 @@ def costs_s(lost: int) -> float:
     """
     first_s = PATIENCE_S / 4 if lost >= 3 else 0.0
     return first_s + 1.5 * lost + 2.0**lost - 1
+
+
+def test_every_method_is_covered() -> None:
+    of_rounds = [
+        name for name in list_protocols() if issubclass(load_protocol(name).found.Settings, RoundSettings)
+    ]
+    require_listed(of_rounds, SERVED, f"SERVED in {__file__}")
+    without = [name.partition(",")[0] for name in (*DISTRIBUTED, *WITHOUT_ROUNDS)]
+    where = f"SERVED, DISTRIBUTED, WITHOUT_ROUNDS or NOTHING_REPEATED in {__file__}"
+    require_listed(list_protocols(), (*SERVED, *without, *NOTHING_REPEATED), where)
 
 
 # --- rounds -------------------------------------------------------------------------------------------------

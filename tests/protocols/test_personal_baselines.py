@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from sim.core.simulation import Simulation
+from sim.scenario.protocol_lookup import list_protocols
+from tests.lists import require_listed
+from tests.protocols.test_baselines import BASELINES
 from tests.protocols.worlds import DIGITS, ran
 
 WORLD = (
@@ -32,7 +35,18 @@ METHODS = {
     "ifca": SERVED,
     "validation-trust": ("protocol.patience=4 s",),
 }
+BY_THEMSELVES = (
+    *("cobo", "dfedavgm", "dpsgd", "el-oracle", "fedavg", "fedclassavg", "federico", "fedproto", "fedsim"),
+    *("flexlora", "flora", "flt", "gossip", "learn-to-collaborate", "local", "mapl", "mapl-plus", "oracle"),
+    *("pfedsim", "scaffold", "scool"),
+)
+"""Methods that learn in tests of their own files."""
 LOSSY = ("network.link=datagram", "network.loss=0.3")
+
+
+def test_every_method_is_covered() -> None:
+    where = f"METHODS or BY_THEMSELVES in {__file__}, or to BASELINES in tests/protocols/test_baselines.py"
+    require_listed(list_protocols(), (*METHODS, *BASELINES, *BY_THEMSELVES), where)
 
 
 def accuracy(simulation: Simulation) -> float:

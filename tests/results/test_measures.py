@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sim.learning.default_metrics import DEFAULT_METRICS
 from sim.learning.metrics import METRICS, Metric, selected_metrics
 from sim.results.measures import MEASURES, measure_called
+from sim.scenario.sections.run import Run
 from tests.lists import require_listed
 
 
@@ -33,7 +35,16 @@ def test_each_task_of_a_measure_has_metrics_and_some_by_default() -> None:
     tasks = {task for measure in MEASURES for task in measure.tasks}
     require_listed(tasks, METRICS, "METRICS in sim/learning/metrics.py")
     for task in tasks:
-        assert selected_metrics(task), f'add "{task}" to _DEFAULTS in sim/learning/metrics.py'
+        assert selected_metrics(task), f'add "{task}" to DEFAULT_METRICS in sim/learning/default_metrics.py'
+
+
+def test_the_text_of_run_metrics_names_every_metric_and_default() -> None:
+    text = Run.model_json_schema()["properties"]["metrics"]["description"]
+    for measure in MEASURES:
+        where = "_about_metrics in sim/scenario/sections/run.py"
+        assert f'"{measure.name}"' in text and measure.label in text, f"name {measure.name} in {where}"
+    for task, names in DEFAULT_METRICS.items():
+        assert f"{' and '.join(names)} ({task})" in text
 
 
 K, T = 3, 4  # classes or targets, tokens

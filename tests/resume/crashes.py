@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from sim.core.hooks import MessageEvent
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.files.journal import Journal, frames
@@ -61,7 +62,7 @@ def recorded(folder: Path, scenario: Scenario, events: int) -> Whole:
         class Checkpoints(RunHook):
             ends_run: ClassVar[bool] = True
 
-            def message(self, *event: Any) -> None:
+            def message(self, event: MessageEvent) -> None:
                 if len(simulation.trace) % events == 0:
                     simulation.loop.pause()
 

@@ -1,15 +1,18 @@
 """Hooks see a run and change nothing of it; one that fails is removed and named, or ends the run."""
 
+import inspect
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 import coterie
+from sim.core.hooks import MessageEvent
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
+from sim.results.trace import Trace
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
@@ -27,8 +30,8 @@ class Noted(RunHook):
         assert simulation.loop.time() == 0.0
         self.calls.append("started")
 
-    def message(self, event: str, *more: Any) -> None:
-        self.messages[event] = self.messages.get(event, 0) + 1
+    def message(self, event: MessageEvent) -> None:
+        self.messages[event.kind] = self.messages.get(event.kind, 0) + 1
 
     def evaluated(self, simulation: Simulation) -> None:
         self.calls.append(f"evaluated at {simulation.loop.time():g}")
@@ -61,6 +64,13 @@ def test_hooks_are_called_at_their_moments_and_change_nothing(tmp_path: Path) ->
     assert watched.summary["warnings"] == []
 
 
+def test_the_event_of_a_message_has_all_that_the_trace_is_told() -> None:
+    """A new argument of `Trace.message` is a new field, which hooks of users may ignore."""
+    told = inspect.signature(Trace.message).parameters
+    where = "MessageEvent in sim/core/hooks.py, in the order of Trace.message in sim/results/trace.py"
+    assert len(told) - 1 == len(MessageEvent._fields), f"add the missing field to {where}: {[*told][1:]}"
+
+
 @pytest.mark.parametrize("name", ["started", "message", "evaluated", "ended"])
 def test_a_hook_that_fails_is_named_and_removed(tmp_path: Path, name: str) -> None:
     calls = []
@@ -91,8 +101,8 @@ def test_a_hook_may_end_the_run_whose_results_stay(tmp_path: Path, name: str) ->
             if name == "evaluated" and times[-1] == 1.0:
                 raise ValueError("enough")
 
-        def message(self, event: str, time_s: float, *more: Any) -> None:
-            if name == "message" and event == "sent" and time_s > 1.0:
+        def message(self, event: MessageEvent) -> None:
+            if name == "message" and event.kind == "sent" and event.time_s > 1.0:
                 raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):

@@ -50,9 +50,9 @@ def test_later_events_are_left_out(tmp_path: Path) -> None:
     assert short.run.evaluate_every.seconds == 3.0
     assert short.notices == (
         "run.evaluate_every is longer than the run, and is now 3 s",
-        "left out of churn: 1 of 2, which start after the end of the run",
-        "left out of change: 1 of 1, which start after the end of the run",
-        "left out of network.partition: 1 of 1, which start after the end of the run",
+        "left out of churn: entries that start after the end of the run (1 of 2)",
+        "left out of change: entries that start after the end of the run (1 of 1)",
+        "left out of network.partition: entries that start after the end of the run (1 of 1)",
     )
     again = loaded(tmp_path, text=to_toml(short))
     assert to_toml(again) == to_toml(short) and not again.notices

@@ -236,7 +236,9 @@ def test_every_method_runs_or_says_what_it_needs(protocol: str, tmp_path: Path) 
     try:
         result = run(tmp_path, *overrides)
     except UserError as error:
-        assert ("classification" if protocol == "flt" else 'which needs the model "decoupled"') in str(error)
+        reason = "classification" if protocol == "flt" else 'which needs the model "decoupled"'
+        hint = f"{error}: add the settings that {protocol} needs to NEEDS in {__file__}"
+        assert reason in str(error), hint
         return
     assert "failures" not in result.summary or not result.summary["failures"]
     assert np.isfinite(result.summary["perplexity"]["mean"])

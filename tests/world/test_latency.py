@@ -2,17 +2,26 @@
 
 import math
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.settings.tables import tagged
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
+from sim.world.distributions import KINDS as DISTRIBUTIONS
 from sim.world.latency.cities import CITIES, draw_city
+from sim.world.latency.kinds import Latency
 from sim.world.latency.measured import one_way_seconds, sampled_nodes
 from sim.world.latency.nodes import NodeLatency
 from sim.world.latency.positions import EARTH_RADIUS_M, fibre_seconds, great_circle_m
+from sim.world.network_model import ConnectionModel
+from sim.world.participants import Participants
+from tests.lists import require_listed
 from tests.world.networks import World
 
 MATRIX = np.array([[[0.0, 0.5, 2.0], [1.0, 0.25, 4.0], [8.0, 16.0, 0.0]]])
@@ -21,6 +30,63 @@ ROWS = {"a": 0, "b": 1, "c": 2, "d": 1}
 
 def place(name: str) -> tuple[float, float]:
     return CITIES[name].latitude, CITIES[name].longitude
+
+
+# -- Kinds
+
+JITTERS = ({}, {"jitter": 0.5})
+KINDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "matrix": tuple({"file": "matrix.csv", "unit": "s", **jitter} for jitter in JITTERS),
+    "positions": tuple({"floor": "1 ms", **jitter} for jitter in JITTERS),
+    "table": tuple({"file": "table.csv", **jitter} for jitter in JITTERS),
+    "trace": tuple({"source": "seattle", **jitter} for jitter in JITTERS),
+}
+"""Keys of each kind: with random numbers, and without, if it has such a form."""
+PAIR = ("client-0", "client-1")
+
+
+def test_every_kind_is_covered() -> None:
+    by_node = tagged(Latency).keys() - {tag for kind in DISTRIBUTIONS for tag in tagged(kind)}
+    require_listed(by_node, KINDS, f"KINDS in {__file__}, with its keys")
+
+
+@pytest.mark.parametrize(("kind", "keys"), [(kind, keys) for kind in KINDS for keys in KINDS[kind]], ids=str)
+def test_a_kind_has_a_random_stream_if_it_draws(
+    kind: str, keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("matrix.csv").write_text("0,1\n2,0\n", encoding="utf-8")
+    Path("table.csv").write_text("time_s,latency_ms\n0,20\n1,30\n2,0\n", encoding="utf-8")
+    round_trips_s = np.array([[0.0, 0.5], [0.25, 0.0]])
+    Path("net-latency").mkdir()
+    np.savez(
+        "net-latency/seattle_rtt_s.npz",
+        rtt_s_median=round_trips_s,
+        rtt_centiseconds=100 * round_trips_s[None],
+    )
+    participants = Participants(3, PAIR, (), None, DataFolder(tmp_path))
+    section = tagged(Latency)[kind].model_validate({"kind": kind, **keys})
+    model = ConnectionModel(section.build("network.latency", participants))
+    found = {model.latency_s(PAIR, 0.0, RandomStream(seed)) for seed in range(8)}
+    assert all(0.0 < latency_s < 60.0 for latency_s in found)
+    assert (len(found) > 1) == (model.latency_key(3, "latency", PAIR) is not None)
+
+
+def test_a_latency_that_draws_and_states_no_randomness_is_refused() -> None:
+    """It would use the stream of any other pair, or of none."""
+
+    class Wrong:
+        has_randomness = False
+
+        def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
+            return draws.exponential()
+
+    world = World(latency=Wrong())
+    with pytest.raises(
+        TypeError, match=r"has_randomness is False: see PairLatency in sim/world/latency/nodes"
+    ):
+        world.send(0.0, "ab", 1)
+        world.run()
 
 
 # -- Matrices

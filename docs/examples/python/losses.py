@@ -9,6 +9,7 @@ class Losses(coterie.RunHook):
     def __init__(self):
         self.lost = {}
 
-    def message(self, event, time_s, envelope, message_type, size_bytes, detail, number):
-        if event == "lost":
-            self.lost[envelope.receiver] = self.lost.get(envelope.receiver, 0) + 1
+    def message(self, event):
+        if event.kind == "lost":
+            receiver = event.envelope.receiver
+            self.lost[receiver] = self.lost.get(receiver, 0) + 1

@@ -24,7 +24,7 @@ _LISTS = 5  # lists of sample numbers in a partition, each as long as the labels
 _NAMED = 20  # names in a line
 
 Rows = tuple[np.ndarray, ...]
-"""Numbers of samples, int64, of each client."""
+"""Sample numbers, int64, of each client."""
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,7 @@ class HuggingFaceData(HuggingFaceKeys):
             f"folder, or the data folder {folder.path} ({folder.chosen_by})"
         )
         if not _OF_HUB.fullmatch(self.source):
-            raise UserError(
-                f'{looked}; not a name on the Hub either, which has the form "owner/name", such as '
-                '"ylecun/mnist"'
-            )
+            raise UserError(f'{looked}; a name on the Hub has the form "owner/name", such as "ylecun/mnist"')
         parts = [self.source.replace("/", "--"), self.subset or "", self.revision or ""]
         into = folder.path / "huggingface" / quote("@".join(parts).rstrip("@"), safe="@")
         if is_saved(into):

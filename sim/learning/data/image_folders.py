@@ -118,7 +118,7 @@ def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
 
 
 class Cinic10(ImageData):
-    """180,000 color images, 32x32 pixels, 10 classes: those of CIFAR-10, and others from ImageNet.
+    """180,000 color images, 32x32 pixels, 10 classes: the images of CIFAR-10, and others from ImageNet.
 
     Half of them are for training. The 90,000 of `valid` are not read. Each channel is standardized: in
     training it has mean 0 and standard deviation 1.

@@ -58,7 +58,7 @@ def load_saved(section: HuggingFaceKeys, folder: InputFile) -> Dataset:
 
 
 def _settled(section: HuggingFaceKeys, split: Split) -> tuple[HuggingFaceKeys, str | None]:
-    """Return the section with label and features stated, and the column of images, which is none of them.
+    """Return the section with label and features set, and the column of images, which is not a feature.
 
     Raises UserError if a split does not show the roles of its columns.
     """

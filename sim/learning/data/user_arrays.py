@@ -68,7 +68,7 @@ def dataset_from_arrays(
 ) -> Dataset:
     """Return the data set of the parts "train" and, if given, "validation" and "test".
 
-    standardise: True, or a mask of the numbers of a sample. The other parameters are those of `parted`.
+    standardise: True, or a mask of the numbers of a sample. The other parameters are as for `parted`.
     """
     wide = bool(np.any(standardise))
     parts, outputs, owners = parted(given, section, refuse, classes=classes, wide=wide)
@@ -299,7 +299,7 @@ class UserSamples(LabelledData):
     ) -> tuple[dict[str, Part], tuple[str, ...]]:
         """Return the parts without a validation part that cannot be used, and a notice about it.
 
-        This is for a validation part that the data contain, but that the scenario does not name.
+        This applies to a validation part that the data contain, but that the scenario does not name.
         """
         if "validation" not in parts:
             return dict(parts), ()

@@ -38,7 +38,7 @@ class UpdateRule(ABC):
         done: Tensor,
         learning_rate: Tensor,
     ) -> None:
-        """Do what `Optimizer.apply` describes, weight decay included; the gradient is clipped."""
+        """Take the step that `Optimizer.apply` describes, with weight decay, for a clipped gradient."""
 
 
 RULES: dict[str, UpdateRule] = {}

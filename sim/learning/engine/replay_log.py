@@ -329,7 +329,7 @@ def _digest(raw: bytes) -> bytes:
 
 
 def _records(frames: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the records of reads: all but those of factors, whose order has no meaning."""
+    """Yield the records of reads: all records except factors, whose order has no meaning."""
     return (record for record in _all_records(frames) if not _is_factors(record))
 
 

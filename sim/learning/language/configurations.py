@@ -1,4 +1,4 @@
-"""Settings in the config.json of a checkpoint, and those that coterie supports."""
+"""Settings in the config.json of a checkpoint, and the settings that coterie supports."""
 
 from __future__ import annotations
 

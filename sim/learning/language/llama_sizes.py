@@ -23,7 +23,7 @@ class LlamaSizes:
 
     Each of the `groups` keys and values serves `heads` / `groups` queries, with vectors of `head_width`
     numbers. biases: biases of queries, keys and values. tied: the embedding also computes the logits. theta,
-    scaling: of the rotary positions.
+    scaling: constants of the rotary positions.
     """
 
     vocabulary: int

@@ -48,8 +48,8 @@ class Decoupled(ModelSection):
     backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)]
     """Backbones of the clients. All backbones except the fully connected ones (mlp) need images."""
     assign: Assignment = "in-turn"
-    """Assignment of backbones: by client id mod number, random, or slow devices the first, fast ones the
-    last."""
+    """Assignment of backbones to clients: in turn, at random, or by speed (the slowest devices get the first
+    backbone, the fastest devices the last)."""
     features: Count = 64
     """Length of the backbones' outputs, and of projections."""
     projection_hidden: Count = 128

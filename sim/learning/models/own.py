@@ -32,7 +32,8 @@ class OwnModel(PluginSection, ModelSection):
     ) -> nn.Module:
         """Return the module, initialized by torch's generator of the process. Raises UserError.
 
-        inputs: the shapes of several inputs, which the module is called with and gets as its `input_shape`.
+        inputs: the shapes of several inputs; the module is called with all inputs, and receives the shapes as
+        `input_shape`.
         """
         from torch import nn
 

@@ -35,7 +35,7 @@ def set_start(architecture: Architecture, file: InputFile) -> None:
 
 
 def _fitting(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], file: InputFile) -> dict[str, Tensor]:
-    """Return the tensors of a file, if they fit those of the model. Raises UserError."""
+    """Return the tensors of a file, if they fit the tensors of the model. Raises UserError."""
     if unknown := [name for name in stored if name not in wanted]:
         raise file.refusal(f"contains {shown(unknown)}, which the model does not have")
     for name, values in wanted.items():

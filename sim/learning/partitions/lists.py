@@ -24,7 +24,7 @@ _ARRAY = rf"({'|'.join(PARTS)})_\d+"
 
 
 class FromFile(PartitionSection):
-    """Numbers of each client's samples from a file, as JSON or as .npz."""
+    """Partition from a file with the sample numbers of each client, as JSON or as .npz."""
 
     needs_classes = False
 
@@ -32,8 +32,8 @@ class FromFile(PartitionSection):
     path: DataFile
     """The file. JSON: for each client a list of the numbers of its training samples, or a table of these
     lists: train, and optionally test and validation. An .npz file contains the arrays train_0, train_1, ...,
-    test_0, ..., validation_0, .... Numbers start at 0; those of validation are training samples that are held
-    back. The path is relative to the current folder or, if it does not exist there, to the folder of the
+    test_0, ..., validation_0, .... Numbers start at 0; the validation samples are training samples that are
+    held back. The path is relative to the current folder or, if it does not exist there, to the folder of the
     scenario."""
     overlap: bool = False
     """True: a training sample may belong to several clients."""
@@ -55,7 +55,7 @@ def _arrays(file: InputFile) -> dict[str, list[Any]]:
 
 
 class OwnPartition(PluginSection, PartitionSection):
-    """Your own function returns the numbers of each client's samples."""
+    """Your own function returns the sample numbers of each client."""
 
     provided = ("rng", "labels", "test_labels", "clients")
 

@@ -1,1 +1,1 @@
-"""A page on which a run is walked through in time."""
+"""A page in which a reader steps through a run in virtual time."""

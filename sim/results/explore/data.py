@@ -60,7 +60,7 @@ def run_page_content(
 
     sources: the lineage, or a sentence that tells why it is missing. cuts: start and end (s) of each network
     partition. at_s: time that the page shows first, around which it has all messages if there are too many.
-    client: the client that it shows first.
+    client: the client that the page shows first.
     """
     clock = Ticks.of(view.end_s)
     messages = read_messages(directory, view)
@@ -205,8 +205,8 @@ def _messages(messages: Messages | None, view: RunView, clock: Ticks, at_s: floa
         return {"messages": facts}, columns
     bins, facts["bins"] = messages.bins(view.end_s)
     note = (
-        f"This page has {len(rows):,} of {count:,} messages in full, around the time of --at; outside of "
-        "them, it has their numbers."
+        f"This page contains {len(rows):,} of {count:,} messages, around the time of --at. At other times, "
+        "it shows only the number of messages."
     )
     return {"messages": facts, "notes": [note]}, columns | bins
 

@@ -44,7 +44,7 @@ class Messages:
         return [means[kind] >= _MODEL_SHARE * largest for kind in self.types]
 
     def window(self, at_s: float, end_s: float) -> tuple[pl.DataFrame, float, float]:
-        """Return about MOST_MESSAGES messages around a time, and the times between which they are all known.
+        """Return about MOST_MESSAGES messages around a time, and the interval in which none is missing.
 
         end_s: end of the run.
         """

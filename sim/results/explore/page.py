@@ -1,4 +1,4 @@
-"""explore.html: a self-contained page on which a run is walked through in time."""
+"""explore.html: a self-contained page in which a reader steps through a run in virtual time."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,7 +43,7 @@ def write_page(
 ) -> Path:
     """Write explore.html into the results folder of the run, or of the second run if given; return its path.
 
-    A report in that folder then has a link to it. The arguments are those of `run_page_content`. Raises
+    A report in that folder then has a link to it. The arguments are as for `run_page_content`. Raises
     OSError.
     """
     folder = directory if second is None else second.directory

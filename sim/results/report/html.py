@@ -23,7 +23,7 @@ MOST_FAILURES = 200
 def document(view: RunView, sections: Sequence[Section], *, explored: bool = False) -> str:
     """Return the HTML page of a run; `templates/report.html` puts facts of the run before the sections.
 
-    explored: True if the folder has the page on which the run is walked through.
+    explored: True if the folder contains explore.html.
     """
     failures = view.get("failures") or []
     return rendered_page(

@@ -212,10 +212,10 @@ def _shares_given(view: RunView, departure: LifecycleEvent) -> dict[int, float] 
 
 
 class Reason(NamedTuple):
-    """A quantity of each client [N], NaN where unknown.
+    """Possible reason for a client's bad result: a quantity with a value for each client [N], NaN if unknown.
 
-    more: whether larger values are better. rank: reasons with a lower rank come first; 2 marks an effect of
-    other reasons. in_unit: whether the values have the unit of the measure.
+    more: whether larger values are better. rank: reasons with a lower rank are listed first; rank 2 is for
+    quantities that are effects of other reasons. in_unit: whether the values have the unit of the measure.
     """
 
     what: str

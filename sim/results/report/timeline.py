@@ -21,7 +21,7 @@ Spans = list[NDArray[np.float64]]
 
 
 def clients_shown(view: RunView) -> list[int]:
-    """Return all clients in order; of more than MOST_CLIENTS those with the worst results, worst first."""
+    """Return all clients in order; if they are too many, the MOST_CLIENTS worst ones, worst first."""
     count = len(view.clients)
     return list(range(count)) if count <= MOST_CLIENTS else view.worst_first[:MOST_OF_MANY]
 

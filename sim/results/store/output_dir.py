@@ -108,7 +108,7 @@ def is_results(path: Path) -> bool:
 def left_hidden(target: Path) -> list[Path]:
     """Return the hidden folders of `target` that dead processes left, by name.
 
-    For `<target>-2`, the folder of a rerun, without hidden folders these are the ones of `<target>`.
+    If `<target>-2`, the folder of a rerun, has no hidden folders, returns the hidden folders of `<target>`.
     Raises UserError if a run is writing into one of them.
     """
     found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"(?<=.)-\d+$", "", target.name)))

@@ -1,4 +1,4 @@
-"""Energy, cost and CO2 of a run, from what its clients and servers did."""
+"""Energy, cost and CO2 of a run, from the activity of its clients and servers."""
 
 from __future__ import annotations
 

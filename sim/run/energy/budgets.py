@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from actors.message import Envelope
 from sim.core.assembly import Classes
 from sim.core.budget import BudgetedCompute
+from sim.core.hooks import MessageEvent
 from sim.core.lives import ClientLife
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
@@ -93,18 +93,10 @@ class EnergyBudgets(RunHook):
             client.device.changed = partial(self._look_ahead, client)
             self._look_ahead(client)
 
-    def message(
-        self,
-        event: str,
-        time_s: float,
-        envelope: Envelope,
-        message_type: str,
-        size_bytes: int,
-        detail: str,
-        number: int,
-    ) -> None:
-        if event in ("sent", "delivered"):
-            client = self._clients.get(envelope.sender if event == "sent" else envelope.receiver)
+    def message(self, event: MessageEvent) -> None:
+        if event.kind in ("sent", "delivered"):
+            envelope = event.envelope
+            client = self._clients.get(envelope.sender if event.kind == "sent" else envelope.receiver)
             if client is not None:
                 self._look_ahead(client)
 

@@ -154,4 +154,6 @@ def _require_for_budget(scenario: Scenario, budget_j: float, clients: Clients) -
         raise UserError(f"{about}: also set network.energy_per_byte ({zero} leaves out messages)")
     has_other_end = scenario.run.duration is not None or scenario.run.iterations is not None
     if not has_other_end and not all(watts and all(watts) for watts in powers):
-        raise UserError(f"{about}: a power of 0 W may never use this budget; also set run.duration")
+        raise UserError(
+            f"{about}: a client with a power of 0 W may never use this budget; also set run.duration"
+        )

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from actors.message import Envelope
+from sim.core.hooks import MessageEvent
 from sim.core.lives import ClientLife, Life
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
@@ -37,20 +38,11 @@ class EnergyMeter(RunHook):
         self._bytes: dict[str, dict[tuple[str, str, int], int]] = {name: {} for name in constants.actors}
         self._joules: dict[str, float] = defaultdict(float)
 
-    def message(
-        self,
-        event: str,
-        time_s: float,
-        envelope: Envelope,
-        message_type: str,
-        size_bytes: int,
-        detail: str,
-        number: int,
-    ) -> None:
-        if event == "sent" and detail != "duplicate":
-            self._count(envelope.sender, "sent", message_type, time_s, size_bytes)
-        elif event == "delivered":
-            self._count(envelope.receiver, "received", message_type, time_s, size_bytes)
+    def message(self, event: MessageEvent) -> None:
+        if event.kind == "sent" and event.detail != "duplicate":
+            self._count(event.envelope.sender, "sent", event)
+        elif event.kind == "delivered":
+            self._count(event.envelope.receiver, "received", event)
 
     def recount(self, events: pl.DataFrame) -> None:
         """Count the messages of a table of events, for a run in other processes."""
@@ -58,14 +50,15 @@ class EnergyMeter(RunHook):
             "time", "event", "actor", "peer", "type", "bytes", "detail"
         ).iter_rows():
             if event in ("sent", "delivered"):
-                self.message(event, time_s, Envelope(actor, peer, None), kind, size_bytes, detail or "", 0)
+                values = (Envelope(actor, peer, None), kind, size_bytes, detail or "", 0)
+                self.message(MessageEvent(event, time_s, *values))
 
-    def _count(self, actor: str, part: str, kind: str, time_s: float, size_bytes: int) -> None:
+    def _count(self, actor: str, part: str, event: MessageEvent) -> None:
         own, counts = self.constants.actors[actor], self._bytes[actor]
-        key = (part, kind, int(time_s // HOUR_S) if self._is_hourly else 0)
-        counts[key] = counts.get(key, 0) + size_bytes
+        key = (part, event.message_type, int(event.time_s // HOUR_S) if self._is_hourly else 0)
+        counts[key] = counts.get(key, 0) + event.size_bytes
         per_byte = own.sent_j if part == "sent" else own.received_j
-        self._joules[actor] += size_bytes * (math.nan if per_byte is None else per_byte)
+        self._joules[actor] += event.size_bytes * (math.nan if per_byte is None else per_byte)
 
     def evaluated(self, simulation: Simulation) -> None:
         """Record the energy so far, if the power of all devices is known; NaN for the energy of messages."""

@@ -35,10 +35,10 @@ def explore_run(
 ) -> Path:
     """Write explore.html into the results folder of a run, and return its path.
 
-    at_s: time that the page shows first. client: number or name of the client that it shows first. beside:
-    run that shares a past with it and is shown beside it; the page then is in that run's folder. made_of:
-    replay the runs for the lineage of their models. Raises UserError for other folders or clients, and
-    OSError.
+    at_s: time that the page shows first. client: number or name of the client that the page shows first.
+    beside: a second run with the same past, shown beside the run; the page is then in the second run's
+    folder. made_of: replay the runs for the lineage of their models. Raises UserError for other folders or
+    clients, and OSError.
     """
     directory = load_checked(path)
     view = RunView(directory)
@@ -79,12 +79,12 @@ def _sources(
     if len(view.clients) ** 2 * evaluations > _MOST_SHARES:
         return (
             f"The sources of the models of {len(view.clients):,} clients are too many for this page; "
-            "coterie explain --made-of prints those of one client."
+            "coterie explain --made-of prints the sources of one client's model."
         )
     if not (directory.path / READS).is_file():
         return (
-            f"The sources of the models are unknown: this run has no {READS}, as live runs and runs of the "
-            "first versions of coterie, and cannot be replayed."
+            f"The sources of the models are unknown: this run has no {READS}, so it cannot be replayed. Live "
+            "runs and runs of the first versions of coterie have none."
         )
     recent_s = _RECENT * view.end_s
     try:

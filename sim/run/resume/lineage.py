@@ -87,7 +87,7 @@ def lineage_of(
     code: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> RunLineage:
-    """Return the sources of the models of a run: of one client or all, at one time or at all evaluations.
+    """Return the sources of models of a run, for one client or all, at one time or at all evaluations.
 
     windows: number of equal windows of time in which training began. recent_s: instead, one window of this
     length before each model. Raises UserError like `start_replay_of_run`.

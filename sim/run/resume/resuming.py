@@ -298,8 +298,8 @@ def _require_no_return(parent: Scenario, clients: Sequence[int], fork_s: float) 
         named = set(clients) & set(entry.clients or clients)  # a share or a cluster may include any client
         if entry.event in ("join", "rejoin") and entry.at > fork_s and named:
             raise UserError(
-                f"--without {min(named)}: a churn entry of the run lets it {entry.event} at {entry.at:g} s, "
-                "after the fork; remove the entry from a copy of the scenario, and run that"
+                f"--without {min(named)}: a churn entry of the run lets this client {entry.event} at "
+                f"{entry.at:g} s, after the fork; remove the entry from a copy of the scenario, and run that"
             )
 
 

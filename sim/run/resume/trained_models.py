@@ -289,7 +289,7 @@ def _named(simulation: Simulation, life: ClientLife, name: str | None) -> tuple[
 
 
 def _separate(models: Mapping[str, Ensemble]) -> dict[str, Vector]:
-    """Return single models by name: those of the ensemble "mixed" are mixed.0, mixed.1 and so on."""
+    """Return single models by name: the models of the ensemble "mixed" are mixed.0, mixed.1 and so on."""
     separate: dict[str, Vector] = {}
     for name, ensemble in models.items():
         numbered = len(ensemble) > 1

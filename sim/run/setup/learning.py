@@ -26,8 +26,8 @@ from sim.scenario.scenario import Scenario
 class Learning:
     """Learning side of a run: plan, data on the device, and each client's model and training.
 
-    `data` holds the samples of the clients, followed by those of the servers, if any. Servers have the model
-    of the first client, and no overrides.
+    `data` holds the samples of the clients, followed by the samples of the servers, if any. Servers have the
+    model of the first client, and no overrides.
     """
 
     plan: LearningPlan
@@ -67,7 +67,7 @@ def load_learning(scenario: Scenario, plan: LearningPlan, device: torch.device) 
 def _settings_of_each(
     scenario: Scenario, plan: LearningPlan
 ) -> tuple[tuple[LearningSettings, ...], LearningSettings]:
-    """Return the settings of each client, of which equal ones share an object, and those of servers."""
+    """Return the settings of each client, with one object for equal settings, and the servers' settings."""
     made: dict[tuple[str, tuple[int, ...]], LearningSettings] = {}
     settings = []
     for work, own in zip(plan.work, plan.trainings, strict=True):

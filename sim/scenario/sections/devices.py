@@ -232,7 +232,7 @@ class DevicesOfClients:
         return None if found is None else found.watts(self._seed, client)
 
     def server_power(self, stated: DevicePower | None, name: str) -> tuple[float, float] | None:
-        """Return the power of a server like that of a client."""
+        """Return the power of a server, as for a client."""
         return None if stated is None else stated.watts(self._seed, name)
 
     def region(self, client: int) -> str | None:
@@ -241,7 +241,7 @@ class DevicesOfClients:
         return region
 
     def _stated(self, key: str, client: int) -> Any:
-        """Return the value of a key: the last of the overrides, else that of the class, else of all."""
+        """Return the value of a key: from the last override, or else the class, or else `[devices]`."""
         entries = (self._settings, self._class(client), *self._settings.overrides.get(client, ()))
         stated = [getattr(each, key) for each in entries if each is not None]
         return next((value for value in reversed(stated) if value is not None), None)
@@ -260,7 +260,7 @@ class DevicesOfClients:
         return None
 
     def _draw(self, key: str, client: int) -> float:
-        """Draw a client's step time or speed, from its class or from that of all clients."""
+        """Draw a client's step time or speed, as for its class, or as for all clients."""
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
         if isinstance(settings, QuantityPlugin):
             return settings.of(client, self._clients, self._seed, key)

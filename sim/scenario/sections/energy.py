@@ -37,7 +37,7 @@ class DevicePower(Settings):
     """Power while the device is up and does not compute. A device that is down draws no power."""
 
     def watts(self, seed: int, who: int | str) -> tuple[float, float]:
-        """Return the power of one device, busy and idle, drawn for it if it is a distribution."""
+        """Return the busy and the idle power of one device; distributions are drawn for each device."""
         busy, idle = (RandomStream(seed, f"{key} power", who) for key in ("busy", "idle"))
         return self.busy.sample(busy), self.idle.sample(idle)
 

@@ -303,9 +303,8 @@ class Network(Settings):
                 yield ConnectionClass(link, dict.fromkeys(overridden[i], 0), "touching")
 
     def _link(self, number: int | None, participants: Participants, prefix: str = "") -> ConnectionModel:
-        """Return the model of the connections of class `number`; None: of those of no class.
-
-        prefix: of the keys in the scenario, by default of the class or of `[network]`.
+        """Return the model of the connections of class `number`, or with None of connections without a class.
+        prefix: prefix of the keys in the scenario, by default the class or `[network]`.
         """
         reliable = self.of_class(number, "link") == "reliable"
         prefix = prefix or ("network" if number is None else f"network.class.{number}")

@@ -16,6 +16,7 @@ from actors.settings.quantities import (
 )
 from actors.settings.units import DURATION, SIZE
 from sim.core.rules import ClientBudget, Convergence
+from sim.learning.default_metrics import DEFAULT_METRICS
 from sim.plugins.point import PluginPoint
 from sim.results.measures import MEASURES
 from sim.scenario.sections.measures import OwnMeasure
@@ -66,6 +67,23 @@ _Name = Annotated[
 ]
 
 
+def _about_metrics() -> str:
+    """Return the text of `run.metrics`: all metrics, the defaults of each task, and undefined values."""
+    metrics = []
+    for each in MEASURES:
+        notes = [text for text in (each.label, each.about) if text not in ("", each.name)]
+        metrics.append(f'"{each.name}"' + (f" ({'; '.join(notes)})" if notes else ""))
+    defaults = [f"{' and '.join(names)} ({task})" for task, names in DEFAULT_METRICS.items()]
+    undefined = [f'"{each.name}" if they {each.undefined_if}' for each in MEASURES if each.undefined_if]
+    return (
+        "Metrics of each client's model on its test samples, computed by scikit-learn except for the losses: "
+        f"{', '.join(metrics)}. The first metric is the quality in reports. By default: "
+        f"{', '.join(defaults)}, and the objective of a method that has one. Regression targets that are all "
+        "0 or 1 count as tags, like classes, and a sample has the tags with an output above 0. Test samples "
+        f"may leave a metric undefined, {' and '.join(undefined)}; a warning of the run reports this."
+    )
+
+
 class Run(Settings):
     """Name, duration, budgets and recording of a run."""
 
@@ -87,15 +105,9 @@ class Run(Settings):
     evaluate_share: ShareAboveZero = 1.0
     """Share of the clients that are up whose models an evaluation measures, drawn again for each evaluation;
     the last evaluation measures all. This key does not change the clients' actions."""
-    metrics: Annotated[tuple[_Metric, ...], Field(min_length=1)] | None = None
-    """Metrics of each client's model on its test samples, computed by scikit-learn except for the losses. The
-    first metric is the quality in reports. By default: accuracy and loss of a classification, perplexity and
-    loss of texts, loss (the squared error) of a regression, and the objective of a method that has one.
-    "precision", "recall", "f1" and "auc" are means over the classes that occur; regression targets that are
-    all 0 or 1 count as tags, and a sample has the tags with an output above 0. A client with one class has no
-    "auc"; a warning of the run reports this. "train_loss" is the loss of the client's training samples,
-    "validation_loss" that of its held-out samples: the summary then also lists the quality at the evaluation
-    with each client's lowest validation loss."""
+    metrics: Annotated[
+        Annotated[tuple[_Metric, ...], Field(min_length=1)] | None, Field(description=_about_metrics())
+    ] = None
     measures: tuple[Annotated[OwnMeasure, PluginPoint(OwnMeasure)], ...] | None = None
     """Your own functions that measure models, each with its direction, in addition to `metrics`. The first
     one is the quality in reports."""

@@ -122,8 +122,8 @@ class Comparing(Settings):
     metrics: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Quantities to compare: metrics by name, and values of the summary by their path."""
     target: PositiveFloat | None = None
-    """Target quality; the comparison reports the time, bytes, steps and FLOPs to reach it. By default that of
-    the run."""
+    """Target quality; the comparison reports the time, bytes, steps and FLOPs to reach it. By default
+    the target of the run (`run.target_accuracy` or `run.target`)."""
     clients: ClientList | None = None
     """The clients whose means are compared; by default all."""
 

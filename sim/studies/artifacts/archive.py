@@ -1,7 +1,8 @@
 """Archives of studies: zip files with a list of their files, which are written and unpacked here.
 
-Equal contents give equal archives, byte for byte. An archive of others is checked before anything is
-written: its number of files, their names, kinds and sizes; afterwards the hash of each file.
+Equal contents give equal archives, byte for byte. An archive from others is checked before anything is
+written: the number of its files, and their names, kinds and sizes. The hash of each file is checked
+afterwards.
 """
 
 import json
@@ -144,7 +145,7 @@ def _require_harmless(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None
         if problem := _problem(entry):
             raise UserError(f"{shown}: {problem}")
         if entry.filename.casefold() in seen:
-            raise UserError(f"{shown}: is there twice")
+            raise UserError(f"{shown}: is in the archive twice")
         seen.add(entry.filename.casefold())
     seen = {name for name in seen if not name.endswith("/")}
     folders = {str(parent) for name in seen for parent in PurePosixPath(name).parents}
@@ -156,7 +157,7 @@ def name_problem(name: str) -> str:
     """Return why an archive cannot have a file of this name; empty if it can."""
     parts = name.split("/")
     if not name.isprintable() or "\\" in name or ":" in name:
-        return "the name has a sign that is not allowed"
+        return "the name has a character that is not allowed"
     if not all(parts) or {".", ".."} & set(parts):
         return "the name must be a relative path of a file, without . and .."
     if len(parts) > _DEPTH or max(map(len, parts)) > _NAME_LENGTH:
@@ -168,7 +169,7 @@ def _problem(entry: zipfile.ZipInfo) -> str:
     """Return why a file of an archive is rejected; empty if it is not."""
     mode = entry.external_attr >> 16
     if entry.filename != entry.orig_filename:
-        return "the name has a sign that is not allowed"
+        return "the name has a character that is not allowed"
     if problem := name_problem(entry.filename.removesuffix("/")):
         return problem
     if entry.is_dir() and entry.file_size:

@@ -1,4 +1,4 @@
-"""Tables of an archive's comparisons, next to the tables that its runs give."""
+"""Tables of an archive's comparisons, compared with the tables computed from its runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A CSV file of a comparison. differences: the first ones to the table that the runs give."""
+    """A CSV file of a comparison. differences: the first differences from the recomputed table."""
 
     name: str
     differences: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ _NOT_SIMULATED = {
     *("format", "scenario", "overrides", "wall_seconds", "engine", "fork"),
     *("notices", "warnings", "failures", "failure_traceback", "interrupted", "finished"),
 }
-"""Keys of a summary that tell of its texts, of the machine, or of how the run was made."""
+"""Keys of a summary about texts, about the machine, or about the execution of the run."""
 _TABLES = ("metrics", "graph")
 _LEVEL, _SEEDS = 0.99, 3
 """Level of the intervals over seeds, and the smallest number of seeds for one."""
@@ -27,9 +27,10 @@ _LEVEL, _SEEDS = 0.99, 3
 
 @dataclass(frozen=True)
 class HeldFigure:
-    """A figure of a run. low, high: where chance may put it; None if only the same value counts.
+    """A figure of a run.
 
-    place: where in a table its first different value is.
+    low, high: its range by chance; None if only the same value is accepted. place: position of its first
+    different value in a table.
     """
 
     name: str
@@ -41,7 +42,7 @@ class HeldFigure:
     place: str = ""
 
     def __str__(self) -> str:
-        around = "" if self.low is None else f", chance reaches from {self.low:.6g} to {self.high:.6g}"
+        around = "" if self.low is None else f", range by chance {self.low:.6g} to {self.high:.6g}"
         name = f"{self.name}, {self.place}" if self.place else self.name
         return f"{name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
 

@@ -57,8 +57,8 @@ def changed_data(study: StudyFile, scenarios: Iterable[Scenario]) -> list[str]:
 def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping[str, Any]) -> Kept:
     """Return the copy of a study.
 
-    file: the scenario file of the runs, which differs from `path` if the study only names it. options: the
-    fields of `StudyFile` that were stated in addition to the file.
+    path: the study's file. file: the scenario file of the runs; it is another file if the study names a
+    scenario. options: the fields of `StudyFile` that the command's options set.
     """
     is_alone = file != path
     plugins = {each.name: each for scenario in scenarios for each in scenario.plugins if each.sources}

@@ -43,7 +43,7 @@ UNLICENSED = "No license is stated; ask the authors of the study."
 
 @dataclass(frozen=True)
 class PackOptions:
-    """Choice of what an archive contains, in addition to summaries, tables, scenarios and code.
+    """Contents of an archive in addition to summaries, tables, scenarios and code.
 
     reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
     license: SPDX identifier, URL or text.
@@ -57,7 +57,7 @@ class PackOptions:
 
 @dataclass(frozen=True)
 class Packed:
-    """A written archive. left_out: what it lacks. warnings: what the authors should change before."""
+    """A written archive. left_out: missing contents. warnings: changes that its authors should make."""
 
     path: Path
     files: FileList
@@ -128,7 +128,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
 
 
 def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Return the folders of sweeps and of runs in a study, and what it lacks. Raises UserError."""
+    """Return the folders of sweeps and of runs in a study, and its missing parts. Raises UserError."""
     if (study / INDEX).is_file():
         sweeps = [study]
     elif (study / "summary.json").is_file():
@@ -175,7 +175,7 @@ def _add_data(contents: _Contents, run: RunDirectory) -> None:
         if files is not None:
             digests[path.name] = digest_of_file(path, digests.get(path.name, ""))
             if digests[path.name] not in read:
-                contents.left_out[f"data {path.name}: its content is not what the run has read"] = None
+                contents.left_out[f"data {path.name}: its content has changed since the run"] = None
                 continue
         if files is None:
             contents.left_out[f"data {path.name}: put it into the folder of --data-dir"] = None
@@ -297,7 +297,7 @@ def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymous) -> None:
 
 
 def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
-    """Yield what the user's code tells about the machine; it is not changed, since its hash counts."""
+    """Yield the lines of the user's code that name the machine; the code must keep its hash."""
     for name in contents.code:
         text = contents.read(name).decode(errors="replace")
         yield from [f"{name}, {what}" for what in left_in(text, tuple(names))]

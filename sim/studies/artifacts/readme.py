@@ -30,8 +30,8 @@ def readme(
         "## Reproduce the results",
         f"```\npip install -r requirements.txt\ncoterie reproduce {archive} --all\n```",
         f"The {len(files.runs):,} runs took {text.duration(round(seconds))} in total. Without `--all`, a "
-        "sample of the runs is repeated. The command says for each figure whether it is equal, within "
-        f"chance, or not.{_TABLES if compared else ''}",
+        "sample of the runs is repeated. The command states for each figure whether it is equal, within "
+        f"chance, or not equal.{_TABLES if compared else ''}",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
         f"install coterie from its source with `pip install .`{_at(commit)}.",
         _code(code),

@@ -1,4 +1,4 @@
-"""Repetition of an archive's runs, and what of its figures they confirm."""
+"""Repetition of an archive's runs, and comparison of its figures with the repeated figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Repetition:
 class Reproduction:
     """An unpacked archive, and its repeated runs. skipped: reasons by run that cannot be repeated.
 
-    tables: the tables of the archive's comparisons, next to those that its runs give.
+    tables: the tables of the archive's comparisons, compared with the tables computed from its runs.
     """
 
     folder: Path
@@ -116,11 +116,11 @@ def _why_not(path: Path) -> str | None:
     """Return why a run cannot be repeated from its scenario alone. Raises UserError for damaged results."""
     summary = RunDirectory.load(path).summary()
     if "live" in summary:
-        return "a run in wall-clock time, which no repetition equals"
+        return "a live run, whose wall-clock times differ in each repetition"
     if not summary["finished"]:
         return "the run is unfinished"
     if summary.get("fork") and not (path / CELL).is_file():  # forks of a sweep equal the whole run
-        return "a fork, whose past has other settings"
+        return "a fork, whose parent has other settings"
     return None
 
 

@@ -34,7 +34,7 @@ from sim.studies.tuning.samplers import Point, Sampler, make_sampler
 from sim.studies.worker import CellOptions
 
 _FIRST_SEED = 9001
-"""First seed of a number of seeds, far from those of reports."""
+"""First seed if only the number of seeds is stated, far from the seeds of reports."""
 _LAST = 0.1
 """Share of the evaluations that count, at the end of a run."""
 
@@ -46,7 +46,7 @@ def tuning_seeds(stated: int | tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A tuning study. seed: of the sampler. file: the scenario file as stated.
+    """A tuning study. seed: the seed of the sampler. file: the scenario file as stated.
 
     conditions: changes to the scenario; each trial runs with every seed in each of them.
     """

@@ -53,7 +53,7 @@ class SlowTimes(Settings):
         return self
 
     def concerns(self, seed: int, client: int, *number: int) -> bool:
-        """Return True if a client has these slow times. number: of this entry in a list."""
+        """Return True if a client has these slow times. number: index of this entry in its list."""
         if self.clients is not None:
             return client in self.clients
         share = getattr(self, self.share_key)
@@ -135,7 +135,7 @@ class PeriodicSlowTimes(SlowTimes):
 
 
 class MeasuredSlowTimes(SlowTimes):
-    """A trace states the slowdown of devices over time; it is repeated."""
+    """Slowdown factor over time from a table, which is repeated."""
 
     coin = "who has measured slow times"  # prose: allow
 

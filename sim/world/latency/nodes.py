@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,21 @@ LATENCY_MAX_S = 86_400.0  # a day, in measured files
 
 
 class PairLatency(Protocol):
-    """Latency of messages, by sender and receiver. jitter: 0 if it takes no random numbers."""
+    """Latency of messages, by sender and receiver. has_randomness: True if `sample` takes random numbers."""
 
     @property
-    def jitter(self) -> float: ...
+    def has_randomness(self) -> bool: ...
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return the latency in seconds of a message of `pair` that departs at `time_s`. Raises UserError."""
+
+
+class NoRandomNumbers:
+    """Random stream of a latency without randomness. Every use raises TypeError."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        problem = "a latency takes random numbers, but its has_randomness is False"
+        raise TypeError(f"{problem}: see PairLatency in sim/world/latency/nodes.py")
 
 
 LatencyModel = Distribution | PairLatency
@@ -47,6 +55,10 @@ class NodeLatency:
     slice_s: float | None = None
     jitter: float = 0.0
     positions: Mapping[str, tuple[float, float]] | None = None
+
+    @property
+    def has_randomness(self) -> bool:
+        return self.jitter > 0
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""

@@ -35,7 +35,7 @@ class OwnLatency(WorldPlugin, LatencyByNode):
 class OwnLatencies:
     """Latencies of a user-defined function, by sender and receiver."""
 
-    jitter = 1.0  # above 0: takes random numbers
+    has_randomness = True  # the function may use `rng`
 
     def __init__(self, section: OwnLatency, participants: Participants) -> None:
         self._section = section

@@ -17,7 +17,7 @@ from sim.world.repeated_files import ConnectionTable, RepeatedFile
 
 
 class TableLatency(LatencyByNode, RepeatedFile):
-    """A table states the latency over time; it is repeated.
+    """Latency over time from a table, which is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `latency_ms`, which applies to messages
     whose last bit leaves from that time on. The last row ends the cycle; its latency is ignored. The sender's
@@ -43,6 +43,10 @@ class LatencyOverTime:
 
     table: ConnectionTable
     jitter: float
+
+    @property
+    def has_randomness(self) -> bool:
+        return self.jitter > 0
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""

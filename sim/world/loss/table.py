@@ -23,7 +23,7 @@ _NEVER_S = 36_500 * 86_400.0  # longer than any run
 
 
 class TableLoss(LossModel, RepeatedFile):
-    """A table states the loss over time; it is repeated.
+    """Loss over time from a table, which is repeated.
 
     CSV or .parquet file with the columns `time_s`, from 0 on, and `loss`, the probability from 0 to 1 that a
     transmission from that time on is lost; on a reliable link, each retransmission has the loss of its time.

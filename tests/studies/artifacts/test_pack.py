@@ -184,5 +184,5 @@ def test_only_files_that_the_run_has_read_are_packed(tmp_path: Path) -> None:
     }
     file.write_text("a secret\n", encoding="utf-8")
     packed = pack(run, tmp_path / "a.zip")
-    assert "data delays.csv: its content is not what the run has read" in packed.left_out
+    assert "data delays.csv: its content has changed since the run" in packed.left_out
     assert b"a secret" not in b"".join(contents(packed.path).values())

@@ -70,7 +70,7 @@ class Encoded(Vector):
 
     @property
     def terms(self) -> Terms:
-        """TypeError: such a vector is not a linear combination."""
+        """Raise TypeError: an encoded vector is not a linear combination."""
         raise TypeError(f"a vector of {self.dtype} can only be sent: use `apply` to compute with it")
 
     @property

@@ -17,7 +17,7 @@ _BITS = 24  # bits of a number that float32 represents exactly
 def draw(
     architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | GradientOrLossJob], step: int
 ) -> None:
-    """Set a model's random parameters, in place in params [N, P], for step number `step` of N jobs."""
+    """Draw random parameters, such as dropout masks, for step `step` of N jobs, in place in params [N, P]."""
     count = len(architecture.drawn)
     if not count:
         return
@@ -30,6 +30,6 @@ def draw(
 
 
 def undraw(architecture: Architecture, params: Tensor) -> None:
-    """Set them back to 0: a model that is sent or mixed contains no random number."""
+    """Set the random parameters back to 0: a model that is sent or mixed contains no random numbers."""
     if architecture.drawn:
         params.index_fill_(1, architecture.drawn_columns.to(params.device), 0.0)

@@ -17,8 +17,8 @@ _STACKED_BYTES = 64 * 2**20  # largest second copy of the samples
 class Subset:
     """Rows of the common tensors that each client owns in one role (training, validation, test).
 
-    rows: rows of one client after the other, or only of the first one if all own the same. label_maps: maps
-    of each client, [clients, classes], or None.
+    rows: the rows of one client after the other, or only the first client's rows if all own the same rows.
+    label_maps: maps of each client, [clients, classes], or None.
     """
 
     def __init__(

@@ -136,7 +136,8 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
 def restore_batch_norms(module: nn.Module) -> None:
     """Turn each `BatchNorm` inside `module` into torch's class again, in place.
 
-    A negative running variance becomes 0, as which it counts in evaluations. The number of batches becomes 0.
+    A negative running variance becomes 0, the value that it has in evaluations. The number of batches becomes
+    0.
     """
     torchs = {ours: theirs for theirs, ours in _OURS.items()}
     for norm in module.modules():

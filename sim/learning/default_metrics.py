@@ -1,0 +1,11 @@
+"""Metrics that are measured if a scenario states none; without torch, for the text of `run.metrics`."""
+
+from collections.abc import Mapping
+
+DEFAULT_METRICS: Mapping[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "loss"),
+    "regression": ("loss",),
+    "language": ("perplexity", "loss"),
+    "quadratic": ("distance",),
+}
+"""Names of metrics, by the task of the data."""
