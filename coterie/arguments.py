@@ -208,10 +208,10 @@ def text_of(given: Any, name: str) -> str | None:
     return given
 
 
-def jobs_of(jobs: Any) -> int | None:
-    """Return the number of parallel runs; None for the default. Raises UserError."""
+def jobs_of(jobs: Any, name: str = "jobs") -> int | None:
+    """Return a number of runs; None for the default. Raises UserError."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise refusal("jobs", jobs, "must be a whole number, 1 or more")
+        raise refusal(name, jobs, "must be a whole number, 1 or more")
     return jobs
 
 

@@ -155,6 +155,7 @@ def sweep(
     only: str | Sequence[str] = (),
     full: bool = False,
     jobs: int | None = None,
+    together: int = 1,
     out: str | Path = "runs",
     device: str = "auto",
     data_dir: str | Path | None = None,
@@ -164,6 +165,8 @@ def sweep(
 
     set: a value, or a list of values to try, by key; None removes a key. seeds: the number of seeds, or a
     list of them. only: ``"axis=value"``, the values to which axes are narrowed; a class is given by its name.
+    together: the number of runs of a process that differ only in their seeds and compute together, which is
+    faster on a GPU.
     Runs take place in separate processes, which load a class or a function, such as a method, from its file.
     Finished runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the
     sweep, if runs failed; the same call tries the failed runs again.
@@ -178,7 +181,7 @@ def sweep(
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
     at_once = jobs_of(jobs) or default_jobs(planned.threads, device)
     how = CellOptions(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
-    execute = in_processes(at_once)
+    execute = in_processes(at_once, jobs_of(together, "together") or 1)
     with without_main_module(), SweepStatusLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:

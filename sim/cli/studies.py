@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
     from sim.studies.sweep import Execute, SweepProgress, SweepResult
 
+TOGETHER_MAX = 1_000
 _CLIENT_MAX = 999_999  # a scenario has a million clients at most
 
 
@@ -40,6 +41,15 @@ Jobs = Annotated[
     Option("--jobs", "-j", min=1, help="Concurrent runs; by default one per core, or one on a GPU."),
 ]
 On = Annotated[Executor, Option(help="Executor of the runs: local processes, or Ray.")]
+_Together = Annotated[
+    int,
+    Option(
+        min=1,
+        max=TOGETHER_MAX,
+        metavar="N",
+        help="Runs of a process that differ only in their seeds and compute together; faster on a GPU.",
+    ),
+]
 Gpus = Annotated[float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")]
 
 _OverridesOrAxes = Annotated[
@@ -94,6 +104,7 @@ def sweep(
     only: _Only = None,
     full: Annotated[bool, Option("--full", help="Run the full form of a study, not the short one.")] = False,
     jobs: Jobs = None,
+    together: _Together = 1,
     on: On = Executor.processes,
     address: options.Address = None,
     gpus: Gpus = None,
@@ -127,7 +138,7 @@ def sweep(
             for cell in planned.cells:
                 typer.echo(cell)
             return
-        execute, at_once = executor(on, address, jobs, gpus, planned.threads, device)
+        execute, at_once = executor(on, address, jobs, gpus, planned.threads, device, together)
         how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
         with resumable(quiet) as line:
             result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
@@ -159,9 +170,12 @@ def executor(
     gpus: float | None,
     threads: int,
     device: options.DeviceChoice,
+    together: int = 1,
 ) -> tuple[Execute, int | None]:
     """Return the executor of runs, and how many share this machine's cores; None on a cluster."""
     if on is Executor.ray:  # the devices are those of the cluster
+        if together > 1:
+            raise UserError(f"--together {together}: runs compute together only with --on processes")
         from sim.studies.on_ray import on_ray
 
         share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
@@ -170,7 +184,7 @@ def executor(
 
     options.refuse_address(address)
     at_once = jobs or default_jobs(threads, device.value)
-    return in_processes(at_once), at_once
+    return in_processes(at_once, together), at_once
 
 
 class SweepStatusLine(StatusLine):

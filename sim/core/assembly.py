@@ -85,7 +85,7 @@ class Classes:
     """Called with the loop, the seed, and the model of the network."""
     compute: type[DeviceCompute] = DeviceCompute
     device: type[Device] = Device
-    engine: type[Engine] = Engine
+    engine: Callable[..., Engine] = Engine
 
 
 ANNOUNCE, FRESH = Announce(kind="announce"), NewcomersStart()

@@ -1,4 +1,4 @@
-"""Several runs in one process that compute together: each has its own world, and all share the engine's calls."""
+"""Several runs in one process: each has its own world, and they share the calls of the engine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def run_together(runs: Sequence[Callable[[Seat | None], Result]]) -> list[Result
             meeting.leave(number)
 
     with quiet_collector():
-        threads = [threading.Thread(target=run, args=(number,), name=f"run {number}") for number in range(len(runs))]
+        threads = [
+            threading.Thread(target=run, args=(number,), name=f"run {number}") for number in range(len(runs))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -82,15 +82,11 @@ def run_cells(
     with shared_cores(tasks[0].how.at_once or cores()):
         if len(tasks) == 1:
             return [_run_cell(None, tasks[0], shares, slot)]
-        runs = [
-            partial(_run_cell, task=task, shares=shares, slot=slot + n) for n, task in enumerate(tasks)
-        ]
+        runs = [partial(_run_cell, task=task, shares=shares, slot=slot + n) for n, task in enumerate(tasks)]
         return run_together(runs)
 
 
-def _run_cell(
-    seat: Seat | None, task: Task, shares: MutableSequence[float] | None, slot: int
-) -> CellResult:
+def _run_cell(seat: Seat | None, task: Task, shares: MutableSequence[float] | None, slot: int) -> CellResult:
     from sim.kernel.clock import Deadlock
     from sim.run.options import RunOptions
     from sim.run.running import run_scenario

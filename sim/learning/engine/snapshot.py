@@ -62,9 +62,7 @@ def start_replay(engine: Engine, read_log: ReplayedReadLog) -> None:
 def pool_snapshots(engine: Engine) -> dict[int, PoolSnapshot]:
     """Return the content of all pools, by width: the held rows."""
     return {
-        width: PoolSnapshot(
-            torch.from_numpy(pool.free), pool.held_values, torch.from_numpy(pool.held_owners)
-        )
+        width: PoolSnapshot(torch.from_numpy(pool.free), pool.held_values, torch.from_numpy(pool.held_owners))
         for width, pool in engine.pools.items()
     }
 
@@ -104,4 +102,3 @@ def end_replay(engine: Engine, rows: Mapping[int, PoolSnapshot], read_log: ReadL
         pool.move_to(engine.device)
         pool.data[index_tensor(pool.held, engine.device)] = rows[width].rows.to(engine.device)
     engine.read_log = read_log
-

@@ -1,6 +1,6 @@
 """Assembly of a simulation from its parts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -186,7 +186,7 @@ def _engine_of(
     scenario: Scenario,
     learning: Learning,
     workers: MakeWorkers,
-    engine: type[Engine],
+    engine: Callable[..., Engine],
 ) -> Engine:
     """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
     return engine(

@@ -75,6 +75,4 @@ def _joined(subsets: Sequence[Subset]) -> Subset:
 
 
 def _equal(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
-    return all(
-        a is b or (a.shape == b.shape and torch.equal(a, b)) for a, b in zip(one, other, strict=True)
-    )
+    return all(a is b or (a.shape == b.shape and torch.equal(a, b)) for a, b in zip(one, other, strict=True))

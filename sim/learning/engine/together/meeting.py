@@ -67,7 +67,7 @@ class Meeting:
         A run alone frees such vectors at its evaluations. Here they wait until all runs have ended: a
         collection would free the vectors of other runs at the wrong times.
         """
-        before = {run: self._free_rows(run) for run in self._engines}
+        before = {run: self._free_rows(run) for run in self._present if run in self._engines}
         gc.collect()
         self.changed |= {run for run, free in before.items() if self._free_rows(run) != free}
 
@@ -115,7 +115,20 @@ class Meeting:
             ready = [run for run in self._present if run not in self._waiting]
             if ready:
                 return ready[0]
-            self._end_some_waits()
+            try:
+                self._end_some_waits()
+            except BaseException as error:
+                self._fail(error)
+                if not isinstance(error, Exception):
+                    raise
+
+    def _fail(self, error: BaseException) -> None:
+        """End all waits by an error; a thread that waits for its turn would wait forever."""
+        failure = error if isinstance(error, Exception) else RuntimeError(f"interrupted: {error!r}")
+        for run, on in self._waiting.items():
+            if not isinstance(on, str):
+                self._outcomes[run] = [failure] * len(on)
+        self._waiting.clear()
 
     def _end_some_waits(self) -> None:
         """Compute the calls that most runs wait for, or end the wait for the start of all runs."""
@@ -130,8 +143,9 @@ class Meeting:
             for call, outcome in zip(part, self._results(part), strict=True):
                 call.outcome = outcome
         for run in {call.run for call in chosen}:
-            if all(call.outcome is not None for call in calls[run]):
-                self._outcomes[run] = [call.outcome for call in calls[run]]
+            outcomes = [call.outcome for call in calls[run] if call.outcome is not None]
+            if len(outcomes) == len(calls[run]):
+                self._outcomes[run] = outcomes
                 del self._waiting[run]
 
     # --- computation ----------------------------------------------------------------------------------------
@@ -169,4 +183,6 @@ def _most_awaited(calls: list[Call]) -> list[Call]:
     alike: dict[Hashable, list[Call]] = defaultdict(list)
     for call in calls:
         alike[id(call) if call.key is None else call.key].append(call)
-    return max(alike.values(), key=lambda group: (not group[0].operation.is_job, len({call.run for call in group})))
+    return max(
+        alike.values(), key=lambda group: (not group[0].operation.is_job, len({call.run for call in group}))
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -26,8 +26,8 @@ class Call:
     """Call of one run that waits for its results.
 
     taken: row with the initial parameters of a single training job, in which the run expects the results.
-    key: calls with equal keys can be one call; None for a call that is computed by itself. outcome: results, or
-    the error of the call.
+    key: calls with equal keys can be one call; None for a call that is computed by itself. outcome: results,
+    or the error of the call.
     """
 
     run: int
@@ -87,11 +87,9 @@ class Merging:
             return [alone(calls[0])]
         operation = self._common(calls[0])
         nodes = [node for call in calls for node in self._moved(call)]
-        if isinstance(operation, Train):
-            values = operation.run_together(nodes)  # type: ignore[arg-type]
-        else:
-            values = operation.run(nodes)  # type: ignore[arg-type]
-        found, first = [], 0
+        compute = operation.run_together if isinstance(operation, Train) else operation.run
+        values = cast("tuple[Tensor, ...]", compute(cast("list[GraphNode]", nodes)))
+        found, first = list[Outputs](), 0
         for call in calls:
             end = first + len(call.nodes)
             found.append(_part_of(call, values, first, end))
@@ -126,7 +124,8 @@ class Merging:
         found = []
         for node in nodes:
             job, factors = node.payload
-            job, inputs = job._replace(client=job.client + first), node.inputs
+            job = job._replace(client=job.client + first)
+            inputs: tuple[Any, ...] = node.inputs
             if call.taken is not None:
                 factors, inputs = (1.0,), (_TakenSlot(call.taken), *inputs)
             found.append(_Node(inputs, (job, factors)))

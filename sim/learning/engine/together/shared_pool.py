@@ -50,7 +50,7 @@ class PoolOfRun(VectorPool):
 
     def __init__(self, matrix: SharedMatrix) -> None:
         self.width, self.device, self._row_numbers = matrix.width, matrix.device, matrix._row_numbers
-        self._matrix = matrix
+        self._shared = matrix
         self._rows = matrix.take(_START_ROWS)
         self._free = self._rows[::-1]
         self.owners = matrix.owners
@@ -90,6 +90,6 @@ class PoolOfRun(VectorPool):
 
     def _grow(self, needed: int) -> None:
         rows = self.capacity
-        new = self._matrix.take(max(rows * 5 // 4, needed) - rows)
+        new = self._shared.take(max(rows * 5 // 4, needed) - rows)
         self._rows += new
         self._free[:0] = reversed(new)
