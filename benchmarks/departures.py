@@ -32,7 +32,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import SweepIndex
 from sim.studies.sweep import Execute, SweepResult, run_sweep
-from sim.studies.worker import CellOptions, CellResult, Task, run_cell
+from sim.studies.worker import CellOptions, CellResult, Task, run_cells
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "scenarios/studies/departures.toml"
@@ -62,7 +62,7 @@ class Departure:
 def timed(task: Task) -> tuple[CellResult, float]:
     """Run a cell; return its result and its CPU seconds."""
     started = time.process_time()
-    ran = run_cell(task)
+    [ran] = run_cells([task])
     return ran, time.process_time() - started
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sim.studies.cells import Plan, plan
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.worker import CellResult, Task, run_cell
+from sim.studies.worker import CellResult, Task, run_cells
 from tests.studies.worlds import study
 
 
@@ -15,7 +15,7 @@ def here(
 ) -> None:
     """Run tasks in this process, one after the other."""
     for task in tasks:
-        ran(task, run_cell(task))
+        ran(task, *run_cells([task]))
         look(())
 
 

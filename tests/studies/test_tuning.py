@@ -26,7 +26,7 @@ from sim.studies.tuning.methods import conditions_of, tuned_methods
 from sim.studies.tuning.sampler_names import SamplerName
 from sim.studies.tuning.samplers import Sobol, make_sampler
 from sim.studies.tuning.tuning import Tuning, TuningResult, tune, tuning_seeds
-from sim.studies.worker import CellResult, Task, run_cell
+from sim.studies.worker import CellResult, Task, run_cells
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -121,13 +121,13 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(tuned: TuningResult, tmp
     def killed(tasks: list[Task], done: Callable[[Task, CellResult], None], look: object) -> None:
         for task in tasks[:7]:
             ran.append(task.cell.key)
-            done(task, run_cell(task))
+            done(task, *run_cells([task]))
         raise KeyboardInterrupt
 
     def counted(tasks: list[Task], done: Callable[[Task, CellResult], None], look: object) -> None:
         for task in tasks:
             ran.append(task.cell.key)
-            done(task, run_cell(task))
+            done(task, *run_cells([task]))
 
     with pytest.raises(KeyboardInterrupt):
         tune(tuning, out=tmp_path / "out", execute=killed)

@@ -218,19 +218,21 @@ def _adam_fused(
     done: Tensor,
     learning_rate: Tensor,
 ) -> None:
-    """Compute the step in one pass over a row, not a dozen; the kernel takes one rate per call."""
+    """Compute the step in one pass over each row, not a dozen; the kernel takes one rate per call."""
     import torch  # only here: this file is read before anything is computed
 
     steps, (beta1, beta2) = (done + 1).to(params.dtype), optimizer.betas
-    for row, (rate,) in enumerate(learning_rate.tolist()):
-        mean, square = [[moment[row]] for moment in moments]
+    rates = learning_rate[:, 0].tolist()
+    for rate in dict.fromkeys(rates):
+        alike = [row for row, of_row in enumerate(rates) if of_row == rate]
+        rows = [
+            each.unbind() if len(alike) == len(rates) else [each[row] for row in alike]
+            for each in (params, gradient, *moments, steps)
+        ]
         torch._fused_adam_(
-            [params[row]],
-            [gradient[row]],
-            mean,
-            square,
+            *rows[:4],
             [],
-            [steps[row]],
+            rows[4],
             lr=rate,
             beta1=beta1,
             beta2=beta2,
