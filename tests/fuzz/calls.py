@@ -153,7 +153,7 @@ _KEYWORDS: dict[str, tuple[str, ...]] = {
     "load": (),
     "resume": ("until", "protocol", "device", "data_dir", "no_code", "on_evaluation"),
     "fork": ("protocol", "device", "data_dir", "no_code", "on_evaluation"),
-    "sweep": ("set", "seeds", "only", "full", "jobs", "out", "device", "data_dir"),
+    "sweep": ("set", "seeds", "only", "full", "jobs", "together", "out", "device", "data_dir"),
     "compare": ("by", "baseline", "metrics", "target", "clients"),
     "Run": (),
     "Sweep": (),

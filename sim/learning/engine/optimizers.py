@@ -225,14 +225,17 @@ def _adam_fused(
     rates = learning_rate[:, 0].tolist()
     for rate in dict.fromkeys(rates):
         alike = [row for row, of_row in enumerate(rates) if of_row == rate]
-        rows = [
+        values, gradients, means, squares, done_steps = [
             each.unbind() if len(alike) == len(rates) else [each[row] for row in alike]
             for each in (params, gradient, *moments, steps)
         ]
         torch._fused_adam_(
-            *rows[:4],
+            values,
+            gradients,
+            means,
+            squares,
             [],
-            rows[4],
+            done_steps,
             lr=rate,
             beta1=beta1,
             beta2=beta2,

@@ -82,7 +82,6 @@ class UserFunction:
                     "change before it is computed; pass only numbers, texts and tuples of them by keyword"
                 ) from None
         self.call: Function = partial(function, **static) if static else function
-        self.identity: Hashable = _identity(function, static)
         code = getattr(function, "__code__", None)
         self._file = None if code is None else code.co_filename
         self._place = None if code is None else location_text(code.co_filename, code.co_firstlineno)
@@ -258,7 +257,7 @@ class Functions:
         identity: Hashable = function
         try:
             if static:
-                identity = _identity(function, static)
+                identity = (function, *[(word, _typed(value)) for word, value in static.items()])
             known = self._known.get(identity)
         except TypeError:  # unhashable: not a function, or a mutable static argument
             known = None
@@ -303,11 +302,6 @@ class Functions:
         if len(self._known) >= _FUNCTIONS_MAX:
             del self._known[next(iter(self._known))]
         return self._known.setdefault(identity, (made, {}))
-
-
-def _identity(function: Function, static: Mapping[str, Any]) -> Hashable:
-    """Return a key for a function with its static arguments. Raises TypeError if one is mutable."""
-    return (function, *[(word, _typed(value)) for word, value in static.items()]) if static else function
 
 
 def _typed(value: Any) -> Hashable:

@@ -28,8 +28,8 @@ class Meeting:
     what most of them wait for, so that each call has the nodes of as many runs as possible. The order is a
     function of the runs alone, whatever the speed of their threads.
 
-    calls: computed calls. merged: calls of runs that they stand for. changed: runs whose vectors may have been
-    held longer than in a run alone, see `end`.
+    calls: computed calls. merged: calls of runs that they stand for. changed: runs whose vectors may have
+    been held longer than in a run alone, see `end`.
     """
 
     def __init__(self, runs: int) -> None:

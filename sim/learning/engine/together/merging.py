@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.execution import Outputs
-from sim.learning.engine.functions.user_functions import Apply
 from sim.learning.engine.graph.batch_operations import BatchOperation
 from sim.learning.engine.graph.batch_operations import Outputs as ModelOutputs
 from sim.learning.engine.graph.nodes import GraphNode
@@ -154,8 +153,6 @@ class Merging:
                 return ZeroUntrained, operation.architecture.key
             case ExtractPart() | ReplacePart():
                 return type(operation), operation.whole.width, operation.offset, operation.width
-            case Apply():
-                return Apply, operation.function.identity, operation.arguments, operation.results
             case ModelOutputs():
                 return ModelOutputs, self._of_kernel(operation.kernel), operation.given.width
             case Train() if operation.rows_at_once() == 1:  # faster one by one
@@ -164,7 +161,7 @@ class Merging:
                 optimizer = operation.optimizer if isinstance(operation, Train) else None
                 model = self._of_kernel(operation.kernel), self._of_sampler(run, operation.sampler)
                 return type(operation), optimizer, operation.weighted, *model
-            case _:
+            case _:  # such as functions of methods: their products may depend on the number of rows
                 return None
 
     def _of_sampler(self, run: int, sampler: BatchSampler) -> Hashable:
