@@ -129,7 +129,7 @@ def test_arguments_of_another_kind_are_refused_in_words(swept: Sweep, given: dic
         coterie.compare(swept, **given)
 
 
-@pytest.mark.parametrize("given", [{"jobs": 0}, {"jobs": "2"}, {"jobs": 1.5}, {"only": 3}])
+@pytest.mark.parametrize("given", [{"jobs": 0}, {"jobs": "2"}, {"together": 0}, {"jobs": 1.5}, {"only": 3}])
 def test_arguments_of_sweeps_of_another_kind_are_refused_in_words(given: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=rf"^{next(iter(given))} = .*: must be a "):
         coterie.sweep("gossip", **given)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,14 @@ from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
-from sim.studies.sweep import SweepProgress, SweepResult, default_jobs, in_processes, run_sweep
+from sim.studies.sweep import (
+    SweepProgress,
+    SweepResult,
+    _groups,
+    default_jobs,
+    in_processes,
+    run_sweep,
+)
 from sim.studies.worker import CellOptions, CellResult, Task
 from tests.resume.same import require_same
 from tests.simulation.worlds import QUADRATIC as SIMULATED
@@ -55,6 +63,26 @@ def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepRes
         alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), RunOptions(out=tmp_path))
         assert alone.summary["trace_hash"] == hashes(result.directory)[number]
     assert not list(result.directory.parent.glob("*/report.html"))
+
+
+def test_runs_that_compute_together_are_those_of_the_sweep(
+    small: tuple[Plan, SweepResult], tmp_path: Path
+) -> None:
+    planned, result = small
+    found = run_sweep(planned, out=tmp_path, execute=in_processes(1, together=2))
+    assert found.errors == {} and hashes(found.directory) == hashes(result.directory)
+    assert len(list(tmp_path.glob("*/cell.json"))) == 8
+
+
+def test_only_runs_that_differ_in_their_seeds_compute_together(small: tuple[Plan, SweepResult]) -> None:
+    cells, how = list(small[0].cells), CellOptions()
+    tasks = [Task(small[0].file, cell, Path("runs"), how) for cell in cells]
+    groups = [[task.cell for task in group] for group in _groups(tasks, 8)]
+    assert [len(group) for group in groups] == [2, 2, 2, 2]
+    assert all(len({(cell.overrides, cell.unset) for cell in group}) == 1 for group in groups)
+    forks = [replace(task, parent="parent") for task in tasks]
+    assert [len(group) for group in _groups(forks, 8)] == [1] * 8
+    assert [len(group) for group in _groups(tasks, 1)] == [1] * 8
 
 
 @pytest.mark.long

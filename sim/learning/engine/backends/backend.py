@@ -34,6 +34,13 @@ class Backend(ABC):
         """Return True if the backend can compute this model."""
         return True
 
+    def is_exact(self, of: str) -> bool:
+        """Return True if results on a CPU are equal to the last bit for any other clients in the call.
+
+        of: "training_gradients", "losses" or "outputs".
+        """
+        return False
+
     @abstractmethod
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None

@@ -45,6 +45,9 @@ class Dense(Backend):
             return False
         return not _embeds(objective) or any(chain.output == "features" for chain in chains)
 
+    def is_exact(self, of: str) -> bool:
+        return of != "losses" or self._output_losses is not None
+
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         return self._forward(self._to_scores, self._named(flat), x, None)[0]["scores"].mT
 

@@ -79,6 +79,10 @@ class ModelKernel:
         self._backend = BACKENDS[backend](architecture, objective)
         self._made: dict[tuple[object, ...], int] = {}
 
+    def is_exact(self, of: Computed) -> bool:
+        """Return True if a client's results are equal to the last bit for any other clients in the call."""
+        return self._backend.is_exact(of) and self.precision != "bfloat16"
+
     def bytes_made(self, of: Computed, samples: int, *like: Tensor) -> int:
         """Return the estimated peak memory of a call, in bytes per client.
 

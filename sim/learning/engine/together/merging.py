@@ -155,7 +155,7 @@ class Merging:
                 return type(operation), operation.whole.width, operation.offset, operation.width
             case ModelOutputs():
                 return ModelOutputs, self._of_kernel(operation.kernel), operation.given.width
-            case Train() if operation.rows_at_once() == 1:  # faster one by one
+            case Train() | BatchOperation() | ModelOutputs() if not _may_merge(operation):
                 return None
             case Train() | BatchOperation():
                 optimizer = operation.optimizer if isinstance(operation, Train) else None
@@ -184,6 +184,17 @@ class Merging:
                 kernel.micro_batch,
             )
         return self._kernels[kernel]
+
+
+def _may_merge(operation: Train | BatchOperation | ModelOutputs) -> bool:
+    """Return True if one call may compute several runs: it is faster, and on a CPU equal to the last bit."""
+    if isinstance(operation, Train):
+        on_cpu = operation.pool.device.type == "cpu"
+        return operation.rows_at_once() > 1 and (not on_cpu or operation.kernel.is_exact("training_gradients"))
+    if isinstance(operation, ModelOutputs):
+        return operation.device.type != "cpu" or operation.kernel.is_exact("outputs")
+    on_cpu = operation.sampler.subset.x.device.type == "cpu"
+    return not on_cpu or operation.kernel.is_exact(operation.computed)
 
 
 def alone(call: Call) -> Outputs:
