@@ -22,7 +22,7 @@ _START, _END = "start", "end"
 
 
 class Meeting:
-    """Meeting of several runs, each in a thread of its own, of which one at a time runs.
+    """Meeting of several runs, each in a separate thread, of which one at a time runs.
 
     A run passes its turn on when it waits for results. When all runs wait, the run whose turn it is computes
     what most of them wait for, so that each call has the nodes of as many runs as possible. The order is a

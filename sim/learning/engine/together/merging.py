@@ -67,7 +67,7 @@ class Merging:
         self._merged: dict[Hashable, Operation] = {}  # operations on the data of all runs, by key
 
     def data_changed(self) -> None:
-        """Forget what was prepared for the data of fewer runs."""
+        """Forget the operations on the data of fewer runs."""
         self._merged.clear()
 
     def call(self, run: int, nodes: list[GraphNode]) -> Call:
@@ -133,7 +133,7 @@ class Merging:
     # --- keys -----------------------------------------------------------------------------------------------
 
     def _key(self, call: Call) -> Hashable:
-        """Return the key of a call: it states all that the call depends on, except nodes and clients."""
+        """Return the key of a call, which states everything that affects it except nodes and clients."""
         operation = call.operation
         if id(operation) not in self._keys:
             found = self._of_operation(call.run, operation)
@@ -190,7 +190,9 @@ def _may_merge(operation: Train | BatchOperation | ModelOutputs) -> bool:
     """Return True if one call may compute several runs: it is faster, and on a CPU equal to the last bit."""
     if isinstance(operation, Train):
         on_cpu = operation.pool.device.type == "cpu"
-        return operation.rows_at_once() > 1 and (not on_cpu or operation.kernel.is_exact("training_gradients"))
+        return operation.rows_at_once() > 1 and (
+            not on_cpu or operation.kernel.is_exact("training_gradients")
+        )
     if isinstance(operation, ModelOutputs):
         return operation.device.type != "cpu" or operation.kernel.is_exact("outputs")
     on_cpu = operation.sampler.subset.x.device.type == "cpu"

@@ -18,7 +18,7 @@ from sim.learning.engine.workers import Workers
 
 
 class SharedEngine(Engine):
-    """Engine of run number `run` of a meeting: it has vectors and jobs of its own, and computes with others.
+    """Engine of run number `run` of a meeting: its vectors and jobs are separate, its calls are shared.
 
     Its results, and the rows of its vectors, are those of an `Engine` for this run alone.
     """

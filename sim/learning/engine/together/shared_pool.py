@@ -44,8 +44,8 @@ class SharedMatrix(VectorPool):
 class PoolOfRun(VectorPool):
     """Pool of one run in a `SharedMatrix`.
 
-    Slots have the rows of the matrix. The order in which rows are taken, and all that a checkpoint states
-    about them, are as in a pool of one run: row number n of this pool is row `_rows[n]` of the matrix.
+    Slots have the rows of the matrix. Row number n of this pool is row `_rows[n]` of the matrix. Rows are
+    taken in the same order as in a separate pool, and checkpoints state the row numbers of this pool.
     """
 
     def __init__(self, matrix: SharedMatrix) -> None:
