@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
-from protocols.mapl.graph_learning import Neighbourhood, admit
+from protocols.mapl.graph_learning import PeerWeights, admit
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 from protocols.mapl.settings import MaplSettings
 
@@ -179,9 +179,7 @@ class Neighbours(Component):
         contact.has_new_head |= knowledge.head is not None
         learned = self.settings.graph_learning or sender in self.shares
         if self.started and not on_demand and not learned and self.client.is_peer(sender):
-            self.shares = dict(
-                admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
-            )
+            self.shares = dict(admit(PeerWeights(1.0 - sum(self.shares.values()), self.shares), sender).peers)
             contact.received_s = self.client.now
 
     def _peer_left(self, peer: str, contact: Contact | None) -> None:

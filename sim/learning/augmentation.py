@@ -73,13 +73,13 @@ class Augmentation:
             changed[rows] = self._changed(x[rows], changes[rows])
         return changed
 
-    def _changed(self, x: Tensor, changes: ImageChanges) -> Tensor:
+    def _changed(self, x: Tensor, changes: DrawnImageChanges) -> Tensor:
         mean, std = (torch.tensor(each, device=x.device).view(-1, 1, 1) for each in (self.mean, self.std))
         return apply(changes, x, mean, std).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)
-class ImageChanges:
+class DrawnImageChanges:
     """Changes of each of M images; arrays of length M.
 
     top, left, height, width: the crop, in pixels. jittered: True if colors are jittered. factors [M, 4]:
@@ -100,8 +100,8 @@ class ImageChanges:
     sigma: np.ndarray
     flipped: np.ndarray
 
-    def __getitem__(self, rows: slice | np.ndarray) -> ImageChanges:
-        return ImageChanges(*[getattr(self, field.name)[rows] for field in fields(self)])
+    def __getitem__(self, rows: slice | np.ndarray) -> DrawnImageChanges:
+        return DrawnImageChanges(*[getattr(self, field.name)[rows] for field in fields(self)])
 
 
 # Drawing --------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int)
     return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
-def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> ImageChanges:
+def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> DrawnImageChanges:
     """Return the changes of images with these keys, uint64 [M], of this height and width."""
     bits = splitmix64_array(keys[:, None], np.arange(_NUMBERS, dtype=np.uint64))
     uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
@@ -128,7 +128,7 @@ def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, 
     low, high = np.maximum(0, 1 - strength), 1 + strength
     low[3], high[3] = -strength[3], strength[3]
     order = (24 * rest[5]).astype(np.int64)
-    return ImageChanges(
+    return DrawnImageChanges(
         top=top,
         left=left,
         height=height,
@@ -177,7 +177,9 @@ def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]
 # Changing -------------------------------------------------------------------------------------------------
 
 
-def apply(changes: ImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
+def apply(
+    changes: DrawnImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0
+) -> Tensor:
     """Return images x [M, C, H, W] with these changes, as pixels in [0, 1], a new tensor.
 
     x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
@@ -256,7 +258,7 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
     return torch.from_numpy(counts).to(device)
 
 
-def _jitter(image: Tensor, changes: ImageChanges, blends_before: np.ndarray) -> None:
+def _jitter(image: Tensor, changes: DrawnImageChanges, blends_before: np.ndarray) -> None:
     """Jitter colors in place; `blends_before` [M], ascending: blends before the hue, 4 without jitter."""
     upto = np.searchsorted(
         blends_before, [0, 1, 2, 3], side="right"
@@ -275,7 +277,7 @@ def _jitter(image: Tensor, changes: ImageChanges, blends_before: np.ndarray) -> 
         _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
 
 
-def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
+def _blends(changes: DrawnImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the three blends of each image, in order, for `_blend`: [M, 3, C, C] and [M, 3, C].
 
     factor * pixel + (1 - factor) * black (brightness), mean gray (contrast) or the pixel's gray (saturation).

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.kaplan_meier import Reached, median_time
+from sim.results.kaplan_meier import TimesToReach, median_time
 from sim.results.measures import CAUGHT_UP_SHARE
 from sim.results.metrics import Series, accuracy_summary, value_at
 
@@ -81,7 +81,7 @@ def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Pa
     return Panel(times, values)
 
 
-class Dip(NamedTuple):
+class DepartureEffect(NamedTuple):
     """Effect of a departure on the remaining clients.
 
     depth: largest loss of their mean against its last value before the departure. seconds: time from the
@@ -112,7 +112,9 @@ def catch_up_time(
     return None
 
 
-def dip_and_recovery(survivors: Series, departed_s: float, *, higher_is_better: bool = True) -> Dip | None:
+def dip_and_recovery(
+    survivors: Series, departed_s: float, *, higher_is_better: bool = True
+) -> DepartureEffect | None:
     """Return the dip of the survivors' mean, (0, 0) without a fall; None without evaluations on each side."""
     if not higher_is_better:
         survivors = Series(survivors.times, -survivors.values)
@@ -122,11 +124,11 @@ def dip_and_recovery(survivors: Series, departed_s: float, *, higher_is_better: 
     before = survivors.values[~after][-1]
     times, values = survivors.times[after], survivors.values[after]
     if values[0] >= before:
-        return Dip(0.0, 0.0)
+        return DepartureEffect(0.0, 0.0)
     back = np.flatnonzero(values >= before)
     until = back[0] if back.size else len(values)
     seconds = float(times[back[0]] - departed_s) if back.size else None
-    return Dip(float(before - values[:until].min()), seconds)
+    return DepartureEffect(float(before - values[:until].min()), seconds)
 
 
 def settled_summary(
@@ -192,7 +194,7 @@ class Population:
         seen = times[(times >= arrival.time_s) & (times <= self._gone_s(arrival))]
         return float(seen[-1] - arrival.time_s) if seen.size else 0.0
 
-    def dip(self, departed_s: float) -> Dip | None:
+    def dip(self, departed_s: float) -> DepartureEffect | None:
         """Return the dip after all departures between two evaluations, the first one at `departed_s`."""
         times, values = self._panel
         after = int(np.searchsorted(times, departed_s, side="right"))
@@ -211,18 +213,18 @@ class Population:
         return [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
 
     @cached_property
-    def catching_up(self) -> Reached:
+    def catching_up(self) -> TimesToReach:
         """Times (s) until the `newcomers` caught up."""
         times = [self.catch_up(move) for move in self.newcomers]
-        return Reached.of(times, [self._watched(move) for move in self.newcomers])
+        return TimesToReach.of(times, [self._watched(move) for move in self.newcomers])
 
     @cached_property
-    def recovering(self) -> Reached:
+    def recovering(self) -> TimesToReach:
         """Times (s) until the survivors of the `dips` recovered."""
         dips, last_s = self.dips(), float(self._panel.times[-1])
-        return Reached.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
+        return TimesToReach.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
 
-    def dips(self) -> list[tuple[float, Dip]]:
+    def dips(self) -> list[tuple[float, DepartureEffect]]:
         """Return (time, dip) of departures; departures between two evaluations count as one."""
         first_s: dict[int, float] = {}
         for departed_s in self._departed_s.tolist():

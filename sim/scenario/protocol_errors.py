@@ -23,7 +23,7 @@ from sim.errors import UserError
 from sim.plugins.section import in_short
 from sim.plugins.source_files import OURS
 from sim.scenario.lost_merges import lost_merges
-from sim.scenario.method_slips import method_slips
+from sim.scenario.method_mistakes import method_mistakes
 from sim.scenario.protocol_methods import defined, is_server, method_location, unsound_methods
 from sim.scenario.refusals import problems
 
@@ -41,7 +41,7 @@ def require_sound(kind: type[Client]) -> None:
     wrong = chain(
         _unsound_settings(kind),
         unsound_methods(kind),
-        method_slips(kind),
+        method_mistakes(kind),
         lost_merges(kind),
         _without_step(kind),
     )
@@ -142,7 +142,7 @@ def protocol_servers(
         raise UserError(f"{method_location(kind, 'servers')}: {kind.__name__}.servers(): {min(problems)}")
     for each in dict.fromkeys(plan.kind for plan in found):
         wrong = chain(
-            unsound_methods(each), method_slips(each), lost_merges(each), _without_arrived(kind, each)
+            unsound_methods(each), method_mistakes(each), lost_merges(each), _without_arrived(kind, each)
         )
         if (problem := next(wrong, None)) is not None:
             raise UserError(problem)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.results.kaplan_meier import Reached, known_until, restricted_mean
+from sim.results.kaplan_meier import TimesToReach, known_until, restricted_mean
 from sim.results.metrics import Series, time_to_target, value_at
 from sim.results.outcome import cautions
 from sim.results.text import counted
@@ -234,7 +234,7 @@ class Comparison:
         """Kinds of cost in `targets`."""
         return list(dict.fromkeys(target.kind for target in self.targets))
 
-    def _reached(self, group: SeedGroup) -> Reached:
+    def _reached(self, group: SeedGroup) -> TimesToReach:
         """Return the times at which a group's runs reached the target; runs converged below it never do."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
@@ -243,7 +243,7 @@ class Comparison:
             reached_s = time_to_target(Series(times, sign * values), sign * self.target)
             at.append(math.inf if reached_s is None else reached_s)
         watched = [math.inf if run.ended_itself else run.end_s for run in group.runs]
-        return Reached(np.array(at), np.array(watched))
+        return TimesToReach(np.array(at), np.array(watched))
 
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
         """Return common times [T], and for each group mean [T] and half width [T] of the interval over seeds.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.results.kaplan_meier import Reached, median_time
+from sim.results.kaplan_meier import TimesToReach, median_time
 from sim.studies.index import Value
 from sim.studies.robust import Robust
 from sim.studies.statistics import LEVEL, Contrast, Estimate
@@ -92,7 +92,7 @@ class Target:
 
     group: SeedGroup
     kind: str
-    reached: Reached
+    reached: TimesToReach
     """Virtual time (s) at which each run reached the target."""
     until: float
     spent: Estimate

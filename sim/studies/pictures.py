@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.kaplan_meier import Reached, known_until, survival
+from sim.results.kaplan_meier import TimesToReach, known_until, survival
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison
@@ -374,6 +374,6 @@ def _share_reaching(ends: NDArray, results: NDArray) -> NDArray:
     return 100 * (ends[~np.isnan(ends), None] >= results).mean(axis=0)
 
 
-def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:
+def _share_behind(reached: TimesToReach, times: np.ndarray) -> np.ndarray:
     shares = at_times(Series(*survival(reached)), times, hold=True)
     return np.where(times <= known_until(reached), shares, np.nan)

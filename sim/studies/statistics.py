@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.results.kaplan_meier import Reached
+from sim.results.kaplan_meier import TimesToReach
 
 LEVEL = 0.95
 RESAMPLES = 2_000
@@ -119,7 +119,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def horizon(groups: Sequence[Reached]) -> float:
+def horizon(groups: Sequence[TimesToReach]) -> float:
     """Return the last time at which it is known, for every run, whether the run has reached the target.
 
     It is the earliest end of observation of a run that has not reached it. If no observation ended early,

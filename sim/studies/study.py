@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.results.kaplan_meier import Reached
+from sim.results.kaplan_meier import TimesToReach
 from sim.results.measures import measure_called, without_variant
 from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
@@ -137,11 +137,11 @@ class StudiedRun:
         return found if found.times.size and bool(np.isfinite(found.values).all()) else None
 
     @cached_property
-    def waits(self) -> dict[str, Reached]:
+    def waits(self) -> dict[str, TimesToReach]:
         """Times of newcomers and of survivors of departures, by the names of `WAITS`."""
         population = self.view.population
         if population is None:
-            return dict.fromkeys(WAITS, Reached.of([], []))
+            return dict.fromkeys(WAITS, TimesToReach.of([], []))
         return {CATCH_UP: population.catching_up, RECOVERY: population.recovering}
 
 

@@ -14,7 +14,14 @@ from sim.core.client_training import DeviceCompute
 from sim.core.learning_settings import LearningSettings
 from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
-from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
+from sim.learning.augmentation import (
+    Augmentation,
+    DrawnImageChanges,
+    apply,
+    draw_changes,
+    image_keys,
+    kernel_size,
+)
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.objectives import cross_entropy
@@ -48,7 +55,7 @@ def pixels(count: int = 96, channels: int = 3, height: int = 32, width: int = 32
     return image
 
 
-def of_torchvision(image: Tensor, drawn: ImageChanges) -> Tensor:
+def of_torchvision(image: Tensor, drawn: DrawnImageChanges) -> Tensor:
     """What torchvision makes of one image [C, H, W]; `drawn` is about it alone."""
     import_torchvision()
     from torchvision.transforms.v2 import functional as f

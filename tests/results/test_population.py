@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.results.kaplan_meier import Reached, median_time
+from sim.results.kaplan_meier import TimesToReach, median_time
 from sim.results.metrics import Series
 from sim.results.population import (
     LifecycleEvent,
@@ -72,7 +72,7 @@ def test_the_time_to_half_counts_those_that_never_did(
     reached: list[float], watched: list[float], half: float | None
 ) -> None:
     times: list[float | None] = [*reached, *[None] * len(watched)]
-    assert median_time(Reached.of(times, [*reached, *watched])) == half
+    assert median_time(TimesToReach.of(times, [*reached, *watched])) == half
 
 
 def test_who_has_settled() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.results.kaplan_meier import Reached
+from sim.results.kaplan_meier import TimesToReach
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import without_formula
 from sim.studies.cells import Plan, plan
@@ -472,7 +472,7 @@ def test_the_list_of_runs_is_filtered_and_sorted(small: Small) -> None:
 
 def waiting_run(method: str, world: str, at: Sequence[float], watched: Sequence[float]) -> StudiedRun:
     run = StudiedRun(Path(f"{method}-{world}"), {"method": method, "world": world})
-    run.__dict__["waits"] = {CATCH_UP: Reached(np.array(at), np.array(watched))}
+    run.__dict__["waits"] = {CATCH_UP: TimesToReach(np.array(at), np.array(watched))}
     return run
 
 

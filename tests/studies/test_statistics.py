@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean, survival
+from sim.results.kaplan_meier import TimesToReach, known_until, median_time, restricted_mean, survival
 from sim.studies.statistics import contrast, curve, estimate, holm, horizon
 
 
@@ -65,10 +65,10 @@ def test_the_correction_is_holms(rng: np.random.Generator) -> None:
     assert corrected[::2] == pytest.approx([0.02, 0.03]) and math.isnan(corrected[1])
 
 
-def censored(rng: np.random.Generator, count: int) -> Reached:
+def censored(rng: np.random.Generator, count: int) -> TimesToReach:
     """Times of one decimal, so that some are the same, and when watching ended."""
     at, watched = rng.exponential(1, size=count).round(1), rng.exponential(2, size=count).round(1)
-    return Reached(np.where(at <= watched, at, math.inf), watched)
+    return TimesToReach(np.where(at <= watched, at, math.inf), watched)
 
 
 @pytest.mark.parametrize("count", [3, 12, 40])
@@ -97,18 +97,18 @@ def test_a_restricted_mean_is_the_area_under_the_curve(rng: np.random.Generator,
 
 def test_where_all_were_watched_long_enough_it_is_the_mean_of_what_is_cut_off() -> None:
     at = np.array([1.0, 2.0, math.inf, 4.0, 9.0])
-    reached = Reached(at, np.full(5, 10.0))
+    reached = TimesToReach(at, np.full(5, 10.0))
     assert restricted_mean(reached, 5.0) == pytest.approx(np.minimum(at, 5.0).mean())
-    assert known_until(reached) == 10.0 and known_until(Reached(at[:2], at[:2])) == math.inf
+    assert known_until(reached) == 10.0 and known_until(TimesToReach(at[:2], at[:2])) == math.inf
 
 
 def test_a_horizon_ends_where_the_first_run_that_never_reached_it_was_seen_last() -> None:
-    there = Reached(np.array([1.0, 3.0]), np.array([10.0, 10.0]))
+    there = TimesToReach(np.array([1.0, 3.0]), np.array([10.0, 10.0]))
     assert horizon([there]) == 3.0
-    assert horizon([there, Reached(np.array([math.inf, 2.0]), np.array([8.0, 20.0]))]) == 8.0
+    assert horizon([there, TimesToReach(np.array([math.inf, 2.0]), np.array([8.0, 20.0]))]) == 8.0
     # One that ended by itself never reaches it, however long one waits.
-    assert horizon([there, Reached(np.array([math.inf]), np.array([math.inf]))]) == 3.0
-    assert restricted_mean(Reached(np.array([math.inf]), np.array([math.inf])), 3.0) == 3.0
+    assert horizon([there, TimesToReach(np.array([math.inf]), np.array([math.inf]))]) == 3.0
+    assert restricted_mean(TimesToReach(np.array([math.inf]), np.array([math.inf])), 3.0) == 3.0
 
 
 def shares_covered(rng: np.random.Generator, count: int, seeds: int) -> tuple[float, float]:

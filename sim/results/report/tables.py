@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sim.results import text
 from sim.results.measures import ALONE, model_metric_name
 from sim.results.metrics import Series
-from sim.results.population import DEPARTURES, Dip, LifecycleEvent, dip_and_recovery
+from sim.results.population import DEPARTURES, DepartureEffect, LifecycleEvent, dip_and_recovery
 from sim.results.report.blocks import (
     Block,
     Cell,
@@ -131,7 +131,7 @@ class Hurt(NamedTuple):
 
     departure: LifecycleEvent
     client: int
-    dip: Dip
+    dip: DepartureEffect
     share: float | None
     usual: float | None
 
@@ -173,7 +173,7 @@ def hurt_table(view: RunView) -> Table | None:
     return Table(heads, rows, "drops", "largest drop first")
 
 
-def _dip(view: RunView, client: int, departure: LifecycleEvent) -> Dip | None:
+def _dip(view: RunView, client: int, departure: LifecycleEvent) -> DepartureEffect | None:
     """Return a client's drop; None if the client departed, or if its session has no later evaluation."""
     assert view.measure is not None
     spans = [span for span in view.presence[client] if span[0] <= departure.time_s < span[1]]

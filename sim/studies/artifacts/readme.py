@@ -34,7 +34,7 @@ def readme(
         f"chance, or not equal.{_TABLES if compared else ''}",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
         f"install coterie from its source with `pip install .`{_at(commit)}.",
-        _code(code),
+        _code_section(code),
         "## Contents",
         "\n".join(_contents(files, bool(code), compared)),
     ]
@@ -47,7 +47,7 @@ def _at(commit: object) -> str:
     return f", at the commit `{commit}`" if isinstance(commit, str) else ""
 
 
-def _code(code: Sequence[str]) -> str:
+def _code_section(code: Sequence[str]) -> str:
     if not code:
         return "The archive contains no code of its authors; only the code of coterie is executed."
     names = "\n".join(f"- `{name}`" for name in code)

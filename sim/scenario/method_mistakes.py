@@ -12,7 +12,7 @@ from sim.plugins.source_files import OURS
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Attribute, ast.Subscript)
 
 
-def method_slips(kind: type) -> Iterator[str]:
+def method_mistakes(kind: type) -> Iterator[str]:
     """Return errors for the user's methods that use a coroutine as a value, or assign a framework field."""
     users = [cls for cls in kind.__mro__ if cls is not object and not _is_ours(cls)]
     fields = _fields(kind) - {name for cls in users for name in vars(cls)}
@@ -26,7 +26,7 @@ def method_slips(kind: type) -> Iterator[str]:
             for line, verb in _unawaited(tree, kind):
                 where = location_text(inspect.getfile(method), first + line)
                 yield f"{where}: {method_name} does not await {verb}(): write `await self.{verb}(...)`"
-            for line, field in _assigned(tree):
+            for line, field in _assignments_to_self(tree):
                 if field in fields:
                     where = location_text(inspect.getfile(method), first + line)
                     yield (
@@ -52,7 +52,7 @@ def _fields(kind: type) -> set[str]:
     found: set[str] = set()
     for cls in filter(_is_ours, kind.__mro__):
         made = _parsed(vars(cls).get("__init__"))
-        found |= {name for _, name in _assigned(made)} if made is not None else set()
+        found |= {name for _, name in _assignments_to_self(made)} if made is not None else set()
         for name, value in vars(cls).items():
             is_fixed = isinstance(value, property) and value.fset is None
             if (is_fixed or inspect.isfunction(value)) and not name.startswith("__"):
@@ -60,7 +60,7 @@ def _fields(kind: type) -> set[str]:
     return found
 
 
-def _assigned(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _assignments_to_self(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Return the lines that assign an attribute of `self`, with its name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
