@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +45,10 @@ class RunOptions:
     """True to continue from a checkpoint although code or data have changed."""
     workers: MakeWorkers = threads_here
     """Factory of the workers that compute parts of batches. The results do not depend on it."""
-    report: bool = True
-    """True to write a report."""
     seat: Seat | None = None
     """Place among runs that compute together; None for a run by itself."""
-
-    def cpu_s(self) -> float:
-        """Return the processor time that the run has used, plus a constant."""
-        return time.process_time() if self.seat is None else time.thread_time()
+    report: bool = True
+    """True to write a report."""
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:

@@ -50,7 +50,7 @@ def run_scenario(
     for an invalid scenario, or one that cannot continue exactly, and Deadlock if every client waits forever.
     If there are metrics, the results are written first, and a note of the error names their directory.
     """
-    started_s, started_cpu_s = time.perf_counter(), options.cpu_s()
+    started_s, started_cpu_s = time.perf_counter(), _cpu_s(options)
     if earlier is not None and earlier.checkpoint is not None:
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
@@ -195,7 +195,7 @@ class _RunOfScenario:
 
     def _add_energy(self, summary: dict[str, Any]) -> None:
         if (meter := self.run.meter) is not None:
-            cpu_s = self.options.cpu_s() - self.started_cpu_s
+            cpu_s = _cpu_s(self.options) - self.started_cpu_s
             summary["energy"] = meter.summary(self.simulation, cpu_s)
 
     def _leaves_results(self, error: BaseException) -> bool:
@@ -250,6 +250,11 @@ class _RunOfScenario:
             notice(f"{target} exists and is kept; the results of this run go to {free}{hint}")
         elif self.options.progress is not None:
             notice(f"the results of this run go to {target}")
+
+
+def _cpu_s(options: RunOptions) -> float:
+    """Return the processor time of a run plus a constant; beside other runs, that of its thread."""
+    return time.process_time() if options.seat is None else time.thread_time()
 
 
 def _is_finished(directory: RunDirectory) -> bool:

@@ -20,7 +20,7 @@ from sim.scenario.scenario import Scenario
 
 WITHOUT_EFFECT = (
     *("out", "overwrite", "progress", "notice", "on_evaluation", "hooks", "report", "workers", "anyway"),
-    *("checkpoint_every_s", "checkpoint_at_end", "checkpoints_s"),
+    *("checkpoint_every_s", "checkpoint_at_end", "checkpoints_s", "seat"),
 )
 """Fields of `RunOptions` that do not change the trace: the second run has their defaults."""
 

@@ -95,11 +95,14 @@ class Engine:
         self._interned: dict[Hashable, Hashable] = {}
         self._scalars = self.pool(1)
         self.one = Slot(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
-        assert self._scalars.data[0, 0] == 1, "operations rely on row 0 of the scalars being the constant 1"
+        self._require_constant()
         self._zero_slots: dict[int, Slot] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
         self._execution = self._new_execution()
+
+    def _require_constant(self) -> None:
+        assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
 
     def _new_execution(self) -> Execution:
         return Execution(self.statistics, self.device, self.workers)

@@ -37,6 +37,9 @@ class SharedEngine(Engine):
     def _new_pool(self, width: int) -> VectorPool:
         return self._meeting.pool(width, self.device)
 
+    def _require_constant(self) -> None:
+        """Accept any row: the first engine of the meeting has stored the constant in row 0 of the matrix."""
+
     def _new_execution(self) -> Execution:
         return SharedExecution(self.statistics, self.device, self._meeting, self._run_number)
 
