@@ -56,7 +56,10 @@ def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: fl
 def pulled_back(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a loss's gradients for the flat parameters and inputs [N], from its gradient for the model."""
+    """Return the gradients of a loss with respect to the flat parameters and to the inputs [N].
+
+    gradient: the gradient of the loss with respect to the model [P].
+    """
     activations = _activations(weights, inputs, widths, leak)
     *behind, of_inputs = _gradients(weights, activations, gradient, widths, leak)
     parts: list[Tensor] = []
@@ -68,7 +71,10 @@ def pulled_back(
 def slope(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> Tensor:
-    """Return a loss's gradient for the inputs [N] alone, from its gradient for the model [P]."""
+    """Return the gradient of a loss with respect to the inputs [N] only.
+
+    gradient: the gradient of the loss with respect to the model [P].
+    """
     return _gradients(weights, _activations(weights, inputs, widths, leak), gradient, widths, leak)[-1]
 
 

@@ -200,7 +200,7 @@ class RunView:
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """Gains with peers of the clients that were up at the end, smallest gain first."""
+        """Gain over training alone of each client that was up at the end, smallest gain first."""
         alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
         if self.measure is None or alone is None:
             return []
