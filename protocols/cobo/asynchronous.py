@@ -31,7 +31,7 @@ class PairState:
     peer's last model has been in the proximal term. `sampled`: on the simplex, the sum of the probabilities
     of its updates, starting from a random number; each time it passes a whole number, an update is due.
     `owed`: sampled updates that this client has yet to make. `offered`: how many owed updates this client
-    reported in its last answer to the peer, which makes them together with the updates that the peer owes.
+    reported in its last answer to the peer; the peer makes these updates together with its own owed ones.
     `meetings`: how often both have computed gradients for an update.
     `asking`: an update is in progress.
     """

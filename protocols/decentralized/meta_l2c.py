@@ -116,7 +116,10 @@ def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder
 def encoder_slope(
     phi: Tensor, signs: Tensor, gradient: Tensor, *updates: Tensor, size: int, **encoder: Any
 ) -> Tensor:
-    """Return the normalized gradient for phi of a loss at the mixed model with gradient `gradient` [P]."""
+    """Return the normalized gradient of a loss at the mixed model, with respect to phi.
+
+    gradient: the gradient of the loss with respect to the mixed model [P].
+    """
     sketches = torch.stack([sketched(update, signs, size) for update in updates])
     worth = torch.stack(updates) @ gradient
 

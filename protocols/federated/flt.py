@@ -163,7 +163,7 @@ class FLTServer(RoundServer):
         await super().round(number)
 
     async def encode(self, client: str) -> None:
-        """Ask a client for its centroids, and suspect it if it stays silent."""
+        """Ask a client for its centroids, and suspect the client if it stays silent."""
         try:
             answer = await self.ask(
                 client, Encode(self.encoder), timeout=self.settings.patience, attempts=None

@@ -55,5 +55,5 @@ class FedericoSettings(PatienceSettings):
 
     @property
     def own_competes(self) -> bool:
-        """True if the client's own model must also be chosen."""
+        """True if the client's own model is a candidate like the models of peers, not always chosen."""
         return self.own_model == "candidate"

@@ -4,8 +4,8 @@ Inputs [N] -> hidden layers -> parameters [P] of the model, with a linear output
 parameters are one flat vector: for each layer the matrix [out, in], row by row, then the biases [out].
 
 Training it requires neither the data nor the model's architecture: clients get the model, and answer with
-gradients at the model, or with the change by training. The chain rule converts these into gradients for the
-hypernetwork's parameters and inputs. All are pure functions that run under `apply`.
+gradients at the model, or with the change by training. The chain rule converts the answers into gradients
+with respect to the hypernetwork's parameters and inputs. All functions are pure and run under `apply`.
 """
 
 import itertools
@@ -79,7 +79,7 @@ def slope(
 
 
 def widened(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
-    """Return the flat parameters with one more input; its column in the first layer is the others' mean.
+    """Return the flat parameters for one more input, whose column in the first layer is the others' mean.
 
     The hypernetwork then treats the newcomer as the average of all others, until it has learned more.
     """
@@ -96,7 +96,10 @@ def _gradients(
     widths: tuple[int, ...],
     leak: float | None,
 ) -> list[Tensor]:
-    """Return the gradients for each layer's outputs before activation, last layer first, and for inputs."""
+    """Return the gradients with respect to each layer's outputs before activation, and to the inputs.
+
+    The last layer comes first, and the inputs come last.
+    """
     found = [gradient]
     for layer, (matrix, _) in reversed(list(enumerate(_layers(weights, widths)))):
         gradient = matrix.T @ gradient

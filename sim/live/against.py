@@ -173,9 +173,9 @@ def caveat(live: Mapping[str, Any]) -> str:
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Return claim, finding, and True if the claim holds, for the summary of a compared run.
+    """Return (claim, finding, whether the claim holds) for each claim about a compared run.
 
-    Empty if the machine was too busy.
+    The list is empty if the machine was too busy.
     """
     found, live = summary["against"], summary["live"]
     if live["too_busy"]:

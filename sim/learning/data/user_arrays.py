@@ -224,9 +224,9 @@ def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str,
 
 
 def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for training and for testing: a share of each group (a client or a class).
+    """Return the rows for training and the rows for testing: `test_share` of each group is for testing.
 
-    key: key of the random numbers that choose them.
+    groups: the client or the class of each row. key: key of the random numbers that choose the rows.
     """
     rng = np.random.Generator(np.random.Philox(key=key))
     test = np.zeros(len(groups), dtype=bool)

@@ -1,4 +1,4 @@
-"""Constants of energy of each client and server, as a scenario states them; None for unknown ones."""
+"""Energy constants of each client and server, as stated in a scenario; None for unknown constants."""
 
 from __future__ import annotations
 
