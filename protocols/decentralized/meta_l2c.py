@@ -279,7 +279,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
                 self.pace.met(sender, time, self.updates_of[sender])
 
     async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
-        """Return the mixture, or the client's own training if it is far behind and that is better."""
+        """Return the mixture; for a client far behind, the result of its own training if that is better."""
         return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:

@@ -164,7 +164,7 @@ class Coordinator(Component):
         )
 
     async def handle_departure(self, client: str) -> None:
-        """Form the coalitions again that a departure affects."""
+        """Form again the coalitions that a departure affects."""
         pool = affected_by_departure(self.stages, client)
         unaffected = self.unaffected([client])
         self.stages = without_coalitions_of(self.stages, [client, *pool])

@@ -29,7 +29,7 @@ class SCooLSettings(PatienceSettings):
     """Combination of gradients: the client's own plus the weighted ones of the peers (eq. 10), or shares of 1
     that include the client itself (code), with the length of a single client's step."""
     cross_gradients: Literal["first-order", "exact"] = "first-order"
-    """What peers contribute: updates of their own models (eq. 33), or gradients at this client's model."""
+    """Contribution of peers: updates of their own models (eq. 33), or gradients at this client's model."""
     temperature: PositiveWeight = 1.0
     """Divisor of the evidence for an edge, before the sigmoid or the softmax."""
     null_model: Literal["none", "chance"] = "chance"

@@ -160,7 +160,7 @@ def executor(
     threads: int,
     device: options.DeviceChoice,
 ) -> tuple[Execute, int | None]:
-    """Return the executor of runs, and how many share this machine's cores; None on a cluster."""
+    """Return the executor of runs, and how many runs share this machine's cores (None on a cluster)."""
     if on is Executor.ray:  # the devices are those of the cluster
         from sim.studies.on_ray import on_ray
 

@@ -309,7 +309,7 @@ class SimulatedNetwork(Transport):
             self._break_off(connection.transfer, "down")
 
     def _break_off(self, transfer: Transfer, reason: str) -> None:
-        """End a transfer; drop its message, and the messages waiting behind it on the same connection."""
+        """End a transfer; drop its message, and the messages that wait for this connection."""
         self._shared.cancel(transfer)
         connection = self._connection_of.pop(transfer)
         messages, connection.queue, connection.transfer = connection.queue, None, None

@@ -83,11 +83,11 @@ def parted(
     classes: int | None,
     wide: bool,
 ) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
-    """Return the checked parts, with a test part; the number of classes or of targets; the owners.
+    """Return (the checked parts including a test part, the number of classes or targets, the owners).
 
     Without a given test part, a share of each client's training samples, or of each class's, becomes the test
-    part: the same for all seeds. wide: x keeps its type of numbers. Raises the error that `refuse` makes of a
-    problem.
+    part: the same for all seeds. wide: keep the type of the numbers in x. refuse: returns the error to raise
+    for a problem.
     """
     regression = section.task == "regression"
     parts = {
