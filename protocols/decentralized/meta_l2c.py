@@ -84,8 +84,8 @@ class MetaL2CSettings(PatienceSettings):
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers compare models on its held-out samples, and
-    keep its own training if the peers' help is worse; in the asynchronous form."""
+    """In the asynchronous form, let a client that is less than half as fast as its peers compare models on
+    held-out samples, and keep the result of its own training if the help of peers is worse."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:

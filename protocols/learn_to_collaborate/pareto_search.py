@@ -20,7 +20,7 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 NEGLIGIBLE = 1e-3
 """Weight in a round below which a client is not asked: its gradient would hardly count."""
 _MISSED_MAX = 0.1
-"""Share of its rounds that a client may miss, down or cut off, before it needs more of them."""
+"""Maximum share of missed rounds, while down or cut off, before a client needs additional rounds."""
 Shares = Mapping[str, float]
 """Weights d by client; clients without an entry have 0."""
 
@@ -35,7 +35,7 @@ class Optimum:
 
 
 class ParetoSearch(Component):
-    """Pareto front of one coordinator, learned from the gradients of all clients, and searches on the front."""
+    """Pareto front of one coordinator, learned from the gradients of all clients, and searches on it."""
 
     front: ParetoFront
     limit_s: float | None = None

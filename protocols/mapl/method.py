@@ -123,7 +123,7 @@ class MaplClient(Client):
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
-        """Return the weights with an equal share for each stranger that would not lose part of it at once.
+        """Return the weights with an equal share for each stranger that would not lose some of it at once.
 
         The step along the sign moves all similar peers by the same amount, so it never lifts one from 0.
         """

@@ -95,8 +95,8 @@ class RoundSettings(ProtocolSettings):
     local_epochs: Count = 1
     """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
-    """Maximum wait of the server for a client's answer, which it requests again whenever it is overdue;
-    then the round continues without it."""
+    """Maximum wait of the server for a client's answer; then the round continues without this answer. Until
+    then, the server requests the answer again whenever it is overdue."""
     broadcast: Literal["sampled", "all"] = "sampled"
     """Receivers of a round's result: only the clients that train next, as in the paper, or all clients. A
     lost result is not repeated: the next round's replaces it."""

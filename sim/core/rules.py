@@ -64,8 +64,8 @@ class RunRules:
     """Rules of a simulation, in addition to its clients, network, and engine.
 
     Times are in virtual seconds. A run ends at `duration_s`, after `iterations` of every client, when all
-    clients have exhausted their `budget`, or when it has `converged`: whichever is first. None disables a
-    rule.
+    clients have exhausted their `budget`, or when it has `converged`. The first of these ends applies; None
+    disables a rule.
     """
 
     settings: ProtocolSettings

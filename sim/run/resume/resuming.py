@@ -363,7 +363,7 @@ class Provenance(BaseModel):
 
 @contextmanager
 def version_added_to_errors(folder: Path) -> Iterator[None]:
-    """Add the version that wrote the results to a UserError about their scenario, if it differs."""
+    """Add to a UserError about a scenario in results the version that wrote the results, if it differs."""
     try:
         yield
     except UserError as error:
