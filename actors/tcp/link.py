@@ -189,7 +189,7 @@ class AcceptedLink(TcpLink):
 
 
 class CallingLink(TcpLink):
-    """Calling end of a connection: it writes frames, and learns how many of them were read.
+    """End of a connection at the calling endpoint: writes frames, and learns how many frames were read.
 
     on_open(link, welcome): called once when both ends are authenticated. on_read(count): called with the
     total of frames read at the other end. on_room(): called when the link can write again.

@@ -10,10 +10,11 @@ once: a client that misses it, and is not sampled, gets the next round's instead
 round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
 come back.
 
-A client with a used budget still answers, with the model it was sent and has not trained: averages keep their
-weights, instead of leaning towards the few clients that still train. It finishes with its first task of this
-kind, which brings it the average of the last round that it trained in. When all have finished, the server
-pauses. After the last of `rounds` the server sends all clients the result, and they also finish.
+A client that has exhausted its budget still answers, but with the received model, untrained: averages keep
+their weights, instead of leaning towards the few clients that still train. The client finishes with its first
+task of this kind, whose model is the average of the last round in which the client trained. When all clients
+have finished, the server pauses. After the last of `rounds`, the server sends all clients the result, and
+they also finish.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class GlobalModel:
 
 @dataclass(frozen=True)
 class WithoutTraining:
-    """Answer of a client with a used budget."""
+    """Answer of a client that has exhausted its budget."""
 
     answer: object
 
@@ -139,7 +140,7 @@ class RoundServer(Server):
         settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        self.done: set[str] = set()  # clients with used budgets; never iterated over
+        self.done: set[str] = set()  # clients with exhausted budgets; never iterated over
         super().__init__(name, context, settings, initial)
 
     def task(self, client: str, number: int) -> RoundTask:
