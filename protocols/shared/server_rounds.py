@@ -85,7 +85,7 @@ class Ready:
 
 
 class RoundSettings(ProtocolSettings):
-    """Rounds of a server: their clients, their local training, their broadcast, and their number."""
+    """Rounds of a server: clients, local training, broadcast, and number of rounds."""
 
     changing: ClassVar[tuple[str, ...]] = ("fraction", "local_steps", "local_epochs")
 
@@ -229,12 +229,12 @@ class RoundServer(Server):
                 self.tell(client, news)
 
     def sample(self) -> list[str]:
-        """Return the names of the clients that train in a round. Override it to choose them.
+        """Return the names of the clients that train in a round. Override this method to choose the clients.
 
-        By default, it draws the share `fraction` of the clients that are up. Return different names out of
-        `self.peers`; without any, the server waits for `patience`, and the round ends. `self.number` is the
-        number of the round. For a choice that needs messages, override `round`: ask the clients, and then
-        call `await super().round(number)`.
+        By default, the share `fraction` of the clients that are up is drawn. Return distinct names from
+        `self.peers`. If you return no names, the server waits for `patience`, and the round ends.
+        `self.number` is the number of the round. For a choice that needs messages, override `round`: ask the
+        clients, and then call `await super().round(number)`.
         """
         peers = self.peers
         # Rounded before floor: 0.29 times 100 is 28.999999999999996.

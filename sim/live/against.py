@@ -123,9 +123,9 @@ def against(
 ) -> dict[str, Any]:
     """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
-    The latter have devices that are up to 1% slower or faster, an indistinguishable difference. docs/live.md
-    explains each key. process_by_actor: the process of each actor; message times are compared between
-    processes.
+    The devices of the latter simulations are up to 1% slower or faster, which a measurement cannot
+    distinguish. docs/live.md explains each key. process_by_actor: the process of each actor; message times
+    are compared between processes.
     """
     predicted = simulated(scenario, data_dir)
     others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]

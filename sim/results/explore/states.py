@@ -17,7 +17,7 @@ TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
 
 
 class Stretch(NamedTuple):
-    """Time from `start_s` to the start of the next stretch in which a client has one state.
+    """Time in which a client has one state: from `start_s` to the start of the next stretch.
 
     sender, type: the message that ended a wait; without a message, `sender` is TIMER, CUT_SHORT or UNKNOWN.
     """
