@@ -199,7 +199,7 @@ class Actor:
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
-        """Drop the kept messages of class `kind` for which `where` holds (default: all), and count them."""
+        """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
         self._require_collected(kind)
         return self._mailbox.discard(kind, _of_message(where))
 

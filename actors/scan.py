@@ -43,8 +43,8 @@ class Budget:
     def scan(self, data: Buffer, depth: int) -> None:
         """Raise DecodeError unless `data` (the content of `depth` extensions) is one complete object.
 
-        Also raises it for objects that are too deep, would take too much memory, or hold extensions with
-        other codes than `codes`.
+        Also raises DecodeError for an object that is nested too deeply, would take too much memory, or
+        contains extensions with other codes than `codes`.
         """
         if depth > _DEPTH_MAX:
             raise DecodeError(f"messages nested more than {_DEPTH_MAX} deep")

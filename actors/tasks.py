@@ -10,10 +10,10 @@ from actors.source_location import coroutine_frames, innermost_own_line
 
 
 class Tasks:
-    """Unfinished tasks of an actor, in order of creation. A task's name is the actor's and its label.
+    """Unfinished tasks of an actor, in order of creation. A task's name is the actor's name and a label.
 
-    The event loop calls `failed(where, error)` with the label and the error of each task that fails. It is
-    None before the actor's start and after its end, so that no reference cycle keeps it alive.
+    The event loop calls `failed(where, error)` with the label and the error of each task that fails. `failed`
+    is None before the start and after the end of the actor, so that no reference cycle keeps the actor alive.
     """
 
     __slots__ = ("_actor", "_unfinished", "failed")

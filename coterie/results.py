@@ -136,7 +136,7 @@ class Run:
             return measure[0].name
         names = self.metrics["name"].unique(maintain_order=True).to_list()
         if name is None or name not in names:
-            raise UserError(f"metric = {name!r}: the run has {', '.join(names)}")
+            raise UserError(f"metric = {name!r}: must be one of the run's metrics: {', '.join(names)}")
         return name
 
     def lineage(

@@ -89,7 +89,10 @@ def run(
         raise refusal("protocol", protocol, "must be the name of a method, or its class")
     if isinstance(scenario, Scenario):
         if overrides or unset or seed is not None or method is not None:
-            raise UserError("a Scenario cannot be changed; instead, pass its name, file or contents")
+            raise UserError(
+                "set, seed and protocol cannot change a Scenario object; instead, pass the scenario's name, "
+                "file or contents"
+            )
         loaded = scenario
     elif isinstance(scenario, Mapping):
         contents, named = contents_of(scenario)

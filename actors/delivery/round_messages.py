@@ -173,7 +173,7 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop messages to all peers of earlier rounds: all peers have the message of the current round."""
+        """Drop the messages of earlier rounds to all peers, as all have the message of the current round."""
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 

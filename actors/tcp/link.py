@@ -123,11 +123,11 @@ class TcpLink(asyncio.Protocol):
 
 
 class AcceptedLink(TcpLink):
-    """Called end of a connection: it reads frames, and reports how many it has read.
+    """End of a connection at the called endpoint: reads frames, and reports how many frames it has read.
 
     on_connect(link): called when the link is connected, and encrypted if required. admit(link, caller):
-    returns the number of the caller's previous link and the frames that were read from it; it raises Stranger
-    for an endpoint that may not call. on_frame: called with each frame.
+    returns the number of the caller's previous link and the number of frames read from that link; raises
+    Stranger for an endpoint that is not allowed to call. on_frame: called with each frame.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class AcceptedLink(TcpLink):
 
 
 class CallingLink(TcpLink):
-    """Calling end of a connection: it writes frames, and learns how many of them were read.
+    """End of a connection at the calling endpoint: writes frames, and learns how many frames were read.
 
     on_open(link, welcome): called once when both ends are authenticated. on_read(count): called with the
     total of frames read at the other end. on_room(): called when the link can write again.

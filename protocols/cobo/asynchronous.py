@@ -31,7 +31,7 @@ class PairState:
     peer's last model has been in the proximal term. `sampled`: on the simplex, the sum of the probabilities
     of its updates, starting from a random number; each time it passes a whole number, an update is due.
     `owed`: sampled updates that this client has yet to make. `offered`: how many owed updates this client
-    reported in its last answer to the peer, which makes them together with the updates that the peer owes.
+    reported in its last answer to the peer; the peer makes these updates together with its own owed ones.
     `meetings`: how often both have computed gradients for an update.
     `asking`: an update is in progress.
     """
@@ -268,10 +268,10 @@ class CoBoAsynchronous(Client):
         )
 
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
-        """Return the model to compare with a model after `iterations`, its time, and its iterations.
+        """Return (model, time in s, iterations) of this client, to compare with a model after `iterations`.
 
-        On the simplex, for a peer that is far behind, this is the client's model after the same number of
-        iterations, interpolated between the two nearest kept models. In rounds, both ends have made equal
+        On the simplex, for a peer that is far behind, `model` is the client's model after the same number of
+        iterations, interpolated between the two nearest kept models. In rounds, both clients have made equal
         progress; with a later model, all gradients would be larger and would agree.
         """
         newest = (self.params, self.now, self.iterations)

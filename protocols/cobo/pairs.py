@@ -31,12 +31,14 @@ class PairWeight:
 class PairWeights(Component):
     """Weights w_ik of client i, by peer k: each in [0, 1], or all together on the simplex (remark 1).
 
-    They start at 1, on the simplex at 1/(n - 1); the weight of a newcomer at 1, on the simplex at 0. The
-    weight of a peer that leaves is kept for its return; on the simplex the others get it.
+    Weights start at 1, on the simplex at 1/(n - 1). The weight of a newcomer starts at 1, on the simplex at
+    0. The weight of a peer that leaves is kept for its return; on the simplex, the other peers get this
+    weight.
 
     lazy: on the simplex, steps are added to the values before the projection (lazy projection; Zinkevich,
-    2003), so that their order does not matter. If peers' steps come one by one, their common part would
-    otherwise favor the peer with the last step, because the others' part of it is already clipped away.
+    2003), so that the order of steps does not matter. Otherwise, if the steps of peers come one by one, the
+    part that all steps have in common would favor the peer with the last step, because this part is already
+    clipped away for the other peers.
     """
 
     def __init__(self, client: Client, simplex: bool, lazy: bool = False) -> None:

@@ -43,11 +43,12 @@ class CoBoSettings(ProtocolSettings):
     """Fade old models in the asynchronous form: the k-th proximal term in a row with the same model of a peer
     has weight 1/k."""
     evidence: Weight = 2.0
-    """Weight of a pair in the asynchronous form: min(1, `evidence` times the updates made, over those
-    expected from the iterations of its slower client); 0: full weight from the start, as in rounds."""
+    """Speed at which a pair's weight takes effect, in the asynchronous form. After u updates of the pair, the
+    weight is multiplied by min(1, `evidence` times u/e), where e is the number of updates expected from the
+    iterations of the slower client. 0: full weight from the start, as in rounds."""
     share_for_peers: Share = 1 / 3
-    """Maximum share of its device's time that a client spends on gradients for its pairs in the asynchronous
-    form, if it is less than half as fast as its peers (median)."""
+    """Maximum share of device time for the gradients for pairs, in the asynchronous form, for a client that
+    is less than half as fast as its peers (median)."""
     patience: PositiveDuration = default("1 min")
     """Silence after which a peer is suspected; lost messages are repeated long before."""
 

@@ -54,7 +54,7 @@ def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int
 
 
 class FederatedClusteringSettings(ProtocolSettings):
-    """Compute gradients at each other's models, and follow those similar to the client's own."""
+    """Clients compute gradients at the models of others, and use gradients similar to their own."""
 
     changing = ("local_steps", "sweeps")
 

@@ -12,8 +12,8 @@ the client's current one (2019), not with the one received before it (2013). A c
 arrives, so one without peers stays at its initial model; and one that is slower than its arrivals has a
 growing queue of older and older models, until its mailbox is full (`mailbox_overflows` in the summary).
 
-A client with a used budget continues to push and merge, because the others train only on models that they
-are sent. A client that is alone trains once in each period.
+A client that has exhausted its budget continues to push and merge, because the other clients train only on
+models that they receive. A client that is alone trains once in each period.
 """
 
 from dataclasses import dataclass

@@ -84,8 +84,8 @@ class MetaL2CSettings(PatienceSettings):
     sparse_after: Count = 10
     """Iterations with all neighbors; their weights determine which neighbors are kept."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers compare models on its held-out samples, and
-    keep its own training if the peers' help is worse; in the asynchronous form."""
+    """In the asynchronous form, let a client that is less than half as fast as its peers compare models on
+    held-out samples, and keep the result of its own training if the help of peers is worse."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
@@ -116,7 +116,10 @@ def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder
 def encoder_slope(
     phi: Tensor, signs: Tensor, gradient: Tensor, *updates: Tensor, size: int, **encoder: Any
 ) -> Tensor:
-    """Return the normalized gradient for phi of a loss at the mixed model with gradient `gradient` [P]."""
+    """Return the normalized gradient of a loss at the mixed model, with respect to phi.
+
+    gradient: the gradient of the loss with respect to the mixed model [P].
+    """
     sketches = torch.stack([sketched(update, signs, size) for update in updates])
     worth = torch.stack(updates) @ gradient
 
@@ -276,7 +279,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
                 self.pace.met(sender, time, self.updates_of[sender])
 
     async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
-        """Return the mixture, or the client's own training if it is far behind and that is better."""
+        """Return the mixture; for a client far behind, the result of its own training if that is better."""
         return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:

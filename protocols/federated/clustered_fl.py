@@ -14,7 +14,7 @@ client that was not in that round, or joins later, gets the model from before th
 before the next, and each time joins the part with the update most similar to its own. It thus finds its
 cluster in as many rounds as there are splits.
 
-A client with a used budget has no update: a cluster with one of these clients is not split any more.
+A client that has exhausted its budget has no update: a cluster with such a client is not split any more.
 
 eps1 and eps2 are shares of the largest norm of an average update of that cluster so far, as in the paper's
 rule of thumb, so that they fit any model. A client is evaluated by the last model of its cluster that it
@@ -141,7 +141,7 @@ class ClusteredFLServer(RoundServer):
         trained = [direction.norm() for direction in directions]
         length = float(self.trainable(average).norm())
         cluster.longest = max(cluster.longest, length)
-        # A client with a used budget has an update of 0, which is no evidence about the other clients.
+        # A client that has exhausted its budget has an update of 0: no evidence about the other clients.
         all_train = self.done.isdisjoint(clients)
         at_rest = all_train and length < self.settings.stationary * cluster.longest
         pulling = max([float(norm) for norm in trained]) > self.settings.progress * cluster.longest

@@ -21,8 +21,8 @@ Differences from the paper:
   samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). Features of
   shapes that an autoencoder would learn are lost. For photographs (CIFAR-10) only 2 centroids separate the
   classes; for digits, as many as a client has classes work better.
-- *No UMAP* of the centroids. Their absolute threshold, 1 in its plane, has no meaning without it: here the
-  number of clusters is given, or `threshold` as a share of the largest distance.
+- *No UMAP* of the centroids. The authors' absolute threshold, 1 in the plane of UMAP, has no meaning without
+  UMAP. Here, the number of clusters is given, or `threshold` as a share of the largest distance.
 - *Only disjoint clusters*: no averages along a general graph of related clients.
 
 Messages in addition to those of federated averaging: W down, `embedding` times `centroids` numbers up, once
@@ -163,7 +163,7 @@ class FLTServer(RoundServer):
         await super().round(number)
 
     async def encode(self, client: str) -> None:
-        """Ask a client for its centroids, and suspect it if it stays silent."""
+        """Ask a client for its centroids, and suspect the client if it stays silent."""
         try:
             answer = await self.ask(
                 client, Encode(self.encoder), timeout=self.settings.patience, attempts=None

@@ -41,7 +41,7 @@ class FedAsyncSettings(AsyncSettings):
 
 
 def freshness(staleness: int, settings: FedAsyncSettings) -> float:
-    """Return s(u)."""
+    """Return s(u), the factor of the mixing weight for a model with staleness u."""
     if settings.staleness == "polynomial":
         return float((1.0 + staleness) ** -settings.exponent)
     beyond = staleness - settings.grace

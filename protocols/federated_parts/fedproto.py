@@ -57,7 +57,7 @@ class FedProtoSettings(RoundSettings):
     strength: Weight = 1.0
     """Weight lambda of the distance between features and prototypes."""
     weights: Literal["samples", "equal"] = "samples"
-    """Weights of clients in a class: by their numbers of its samples (paper), or equal (code)."""
+    """Weights of clients in a class: by their numbers of samples in the class (paper), or equal (code)."""
 
 
 class FedProtoServer(RoundServer):

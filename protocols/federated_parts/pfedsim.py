@@ -72,7 +72,10 @@ class PFedSimSettings(RoundSettings):
 
 
 def directions(head: ArrayLike, classes: int, kind: str) -> NDArray[np.float64]:
-    """Return a flat head's weights as rows of length 1, for each class or as one; rows of zeros stay zero."""
+    """Return the weights of a flat head as rows of length 1; rows of zeros stay zero.
+
+    kind: "per-class" for one row per class, "whole" for all weights in one row.
+    """
     rows = class_rows(head, classes)
     if kind == "whole":
         rows = rows.reshape(1, -1)

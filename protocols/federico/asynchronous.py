@@ -183,7 +183,7 @@ class FedericoAsynchronous(Client):
 
     @property
     def gives_back(self) -> bool:
-        """True if this client trains models of others: it is protected only until one of them helps it."""
+        """True if this client trains models of others; if protected, only once a peer's model helps."""
         return not self.is_protected or self.collaborators.has_better
 
     def earn_time(self) -> None:

@@ -15,7 +15,7 @@ NEGLIGIBLE = 1e-6
 
 
 class Collaborators(Component):
-    """Posterior of one client: its weights for itself and its peers, by their models' losses on its data."""
+    """Posterior of one client: weights of the client and its peers, by the losses of models on its data."""
 
     def __init__(self, client: Client, settings: FedericoSettings) -> None:
         super().__init__(client)

@@ -27,7 +27,8 @@ async def train_by_weight(
 ) -> Vector:
     """Return the update of a candidate's model on this client's data, times its weight (line 20).
 
-    It is w_ib times the update of local training; for one step of SGD that is -eta w_ib times the gradient.
+    The result is w_ib times the update of local training; for one step of SGD that is -eta w_ib times the
+    gradient.
     """
     if name == client.name:
         model = client.params  # includes the updates that have arrived since it was evaluated
@@ -46,7 +47,7 @@ async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
 def evaluated_models(
     client: Client, collaborators: Collaborators, settings: FedericoSettings
 ) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-    """Return the candidates' mixture and the client's own model; without classes, only its own model."""
+    """Return the candidates' mixture and the client's own model; for data without classes, only its own."""
     if settings.predict == "own" or not client.compute.classes:
         return {"model": client.params}
     return {"mixture": collaborators.mixture(), "own": client.params}

@@ -42,8 +42,8 @@ class Record:
     """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
     tried: whether the candidate was evaluated since it joined; if not, it is chosen before all others. True
-    for candidates present at the start: all of them are equally new, and their L = 0 ranks them first until
-    they are tried.
+    for candidates that are present at the start: all are equally new, and L = 0 ranks each of them first
+    until it is evaluated.
     """
 
     last: float = 0.0

@@ -43,17 +43,17 @@ class FedericoSettings(PatienceSettings):
     local_epochs: Count = 1
     """Passes over the client's samples to train a model; each drops the last incomplete batch."""
     predict: Literal["mixture", "own"] = "mixture"
-    """Model by which a client is evaluated: the predictions of its candidates' models, averaged by their
-    weights, or its own model, which is always used for data without classes."""
+    """Model by which a client is evaluated: the candidates' predictions, averaged by the weights of the
+    candidates, or the client's own model, which is always used for data without classes."""
     share_for_peers: Share = 1 / 3
-    """Maximum share of its device's time that a client spends on models of others in the asynchronous form,
-    if it is less than half as fast as its peers (median)."""
+    """Maximum share of device time for the models of others, in the asynchronous form, for a client that is
+    less than half as fast as its peers (median)."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers evaluate models on a batch instead of all its
-    training samples, and train their models only while one of them fits its samples better than its own; in
-    the asynchronous form."""
+    """In the asynchronous form, let a client that is less than half as fast as its peers evaluate models on a
+    batch instead of all training samples. Such a client trains the models of peers only while one of these
+    models fits its samples better than its own model."""
 
     @property
     def own_competes(self) -> bool:
-        """True if the client's own model must also be chosen."""
+        """True if the client's own model is a candidate like the models of peers, not always chosen."""
         return self.own_model == "candidate"

@@ -16,9 +16,10 @@ C = TypeVar("C", bound=Callable[..., Any])
 class Component(NodeListener):
     """Base class of the objects of which methods are composed, such as rounds or a table of peers.
 
-    A method creates them in `setup()`, as `self.rounds = Rounds(self, ...)`. They are notified of the events
-    of their client in the order of their creation; of messages only if their class defines
-    `message_received`. `client` is a weak reference, so that a client that crashed for good is freed.
+    A method creates components in `setup()`, as in `self.rounds = Rounds(self, ...)`. The events of a client
+    are reported to its components in the order in which the method created them, and messages only to
+    components whose class defines `message_received`. `client` is a weak reference, so that a client that
+    crashed for good is freed.
     """
 
     def __init__(self, client: Client) -> None:

@@ -43,8 +43,8 @@ def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str,
 def shared_uniform(seed: int, *names: str | int) -> float:
     """Return a uniform number in [0, 1), the same for all clients with the same seed, without a message.
 
-    Two clients that call it with the same names agree on a random event, for example whether they update
-    their common weight this round.
+    Two clients that pass the same names agree on a random event, for example on whether to update their
+    common weight in a round.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *names))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -58,7 +58,7 @@ class OutputGradients(NamedTuple):
     features: Tensor | None = None
     projections: Tensor | None = None
     parameters: Mapping[str, Tensor] = MappingProxyType({})
-    """Direct gradients of the objective for the parameters, without gradients through the outputs."""
+    """Direct gradients of the objective with respect to parameters, without those through the outputs."""
 
 
 @dataclass(frozen=True)

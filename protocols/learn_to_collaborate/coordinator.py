@@ -138,9 +138,10 @@ class Coordinator(Component):
     async def assign(
         self, stage: Stage, optima: Mapping[str, Optimum], among: Sequence[str], full: Mapping[str, Optimum]
     ) -> None:
-        """Assign these coalitions to their members, with their best weights in them and their losses.
+        """Record each member's assignment: coalition, best weights within the coalition, and losses.
 
-        among: the clients among which the optima were found.
+        among: the clients among which the optima were found. full: the optima by client if the search was
+        among all clients; otherwise empty.
         """
 
         async def assign_member(client: str, coalition: tuple[str, ...]) -> None:
@@ -163,7 +164,7 @@ class Coordinator(Component):
         )
 
     async def handle_departure(self, client: str) -> None:
-        """Form the coalitions again that a departure affects."""
+        """Form again the coalitions that a departure affects."""
         pool = affected_by_departure(self.stages, client)
         unaffected = self.unaffected([client])
         self.stages = without_coalitions_of(self.stages, [client, *pool])

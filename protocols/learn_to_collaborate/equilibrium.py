@@ -90,8 +90,8 @@ def equilibrium(benefits: Benefits[C], clients: Iterable[C]) -> list[list[tuple[
 def equilibrium_at_once(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple[C, ...]]:
     """Return all strongly connected components of the benefit graph of all clients (algorithm 2).
 
-    They are an equilibrium if the benefit graph of fewer clients is a part of this one (assumption 1,
-    corollary 1).
+    The components are an equilibrium if the benefit graph of any subset of the clients is a part of the
+    benefit graph of all clients (assumption 1, corollary 1).
     """
     return strongly_connected(benefit_graph(benefits, clients))
 

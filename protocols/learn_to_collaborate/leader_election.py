@@ -29,10 +29,10 @@ Term = tuple[int, str]
 
 
 class LeaderElection(Component):
-    """Leader election in one client: it knows the leader, and leads when it is the client's turn.
+    """Leader election in one client: knows the leader, and leads when it is the client's turn.
 
-    first: the first leader. lead(): the leader's work; canceled when it steps down. stepped_down(): called
-    then.
+    first: the first leader. lead(): the leader's work, which is canceled when this client steps down.
+    stepped_down(): called after this client has stepped down.
     """
 
     def __init__(

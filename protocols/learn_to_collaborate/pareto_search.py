@@ -20,7 +20,7 @@ from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 NEGLIGIBLE = 1e-3
 """Weight in a round below which a client is not asked: its gradient would hardly count."""
 _MISSED_MAX = 0.1
-"""Share of its rounds that a client may miss, down or cut off, before it needs more of them."""
+"""Maximum share of missed rounds, while down or cut off, before a client needs additional rounds."""
 Shares = Mapping[str, float]
 """Weights d by client; clients without an entry have 0."""
 
@@ -35,7 +35,7 @@ class Optimum:
 
 
 class ParetoSearch(Component):
-    """Front of one coordinator, which it learns from all clients' gradients, and searches."""
+    """Pareto front of one coordinator, learned from the gradients of all clients, and searches on it."""
 
     front: ParetoFront
     limit_s: float | None = None
@@ -144,7 +144,7 @@ class ParetoSearch(Component):
     # --- search ---------------------------------------------------------------------------------------------
 
     async def search(self, target: str, clients: Sequence[str]) -> Optimum | None:
-        """Find the best weights d for `target`, by descent on its validation loss. None if it is gone."""
+        """Find the best weights d for `target`, by descent on its validation loss; None if it has left."""
         settings, count = self.settings, len(clients)
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):

@@ -38,8 +38,9 @@ class LearnToCollaborateSettings(ProtocolSettings):
     spread: Weight = 0.1
     """Initial distance of models for different weights: factor of the usual scale of the last layer."""
     heads: Literal["common", "own"] = "common"
-    """Content of the front: whole models, or only backbones. Each client then has its own head, and trains it
-    while the front is learned (the authors' code for images); "own" needs a decoupled model."""
+    """Content of the front: whole models ("common"), or only backbones ("own"). With "own", each client
+    trains its own head while the front is learned (the authors' code for images), and the model must be
+    decoupled."""
     head_learning_rate: PositiveWeight = 0.01
     """Step size of the clients' own heads, times the client's weight in a round."""
     concentration: PositiveWeight | None = None
@@ -75,8 +76,8 @@ class LearnToCollaborateSettings(ProtocolSettings):
     """Coalitions by algorithm 1, with new searches among the remaining clients, or algorithm 2, without."""
 
     inside: Literal["gossip", "pareto"] = "gossip"
-    """Training in a coalition of several: members train and average their models in pairs, or each keeps its
-    best model on their Pareto front."""
+    """Training in a coalition of several: members train and average their models in pairs, or each member
+    keeps its best model on the Pareto front of the coalition."""
     local_steps: Count = 10
     """Training steps between two pushes to a partner."""
 

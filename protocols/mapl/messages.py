@@ -10,8 +10,8 @@ class Knowledge:
     """Parameters that a client shares: never its data, nor (without MAPL+) its backbone.
 
     prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only.
-    These are the sender's parameters after its local training number `round` (from 1) on its `samples`, at
-    `time` (s).
+    The sender had these parameters at `time` (s), after its local training number `round` (from 1). samples:
+    the number of the sender's samples.
     """
 
     prototypes: Vector

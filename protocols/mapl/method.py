@@ -123,7 +123,7 @@ class MaplClient(Client):
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: PeerWeights, heads: Mapping[str, np.ndarray]) -> PeerWeights:
-        """Return the weights with an equal share for each stranger that would not lose part of it at once.
+        """Return the weights with an equal share for each stranger that would not lose some of it at once.
 
         The step along the sign moves all similar peers by the same amount, so it never lifts one from 0.
         """
@@ -174,10 +174,10 @@ class MaplClient(Client):
 class MAPLAsynchronous(MaplClient):
     """Client of MAPL without rounds: it sends its knowledge after each local training.
 
-    With a common backbone a client that is far behind its neighbors continues, before the end of its warm-up,
-    from its own model, the mixture, or the complete model of a neighbor: the one that fits its samples best.
-    Its own head, after only a few steps, would not fit the neighbors' backbones, and it cannot yet compare
-    heads.
+    With a common backbone, a client that is far behind its neighbors compares models before the end of its
+    warm-up: its own, the mixture, and the complete models of neighbors. The client continues from the model
+    that fits its samples best. After only a few steps, the client's own head would not fit the backbones of
+    neighbors, and the client cannot yet compare heads.
     """
 
     def setup(self) -> None:

@@ -54,7 +54,7 @@ class Neighbours(Component):
             self.ask_for_knowledge(peer)
 
     def start(self) -> None:
-        """Give the first neighbors equal weights; a late client asks them for their knowledge."""
+        """Give the first neighbors equal weights, and if the client is late, request their knowledge."""
         self.started = True
         chosen, count = list(self.client.peers), self.settings.neighbours_at_start
         if count is not None and count < len(chosen):

@@ -38,7 +38,7 @@ class MaplSettings(ProtocolSettings):
     graph_learning: bool = True
     """Learn the weights (CGL); otherwise they stay equal."""
     warm_up: CountOrZero = 100
-    """Iteration of a client, from 1, from which its head is shared and its weights are learned (T_thr)."""
+    """First iteration, counted from 1, in which a client shares its head and learns its weights (T_thr)."""
     graph_steps: Count = 1
     """Steps each time the weights are learned (E_g)."""
     graph_learning_rate: PositiveWeight = 0.1
@@ -73,9 +73,9 @@ class MaplSettings(ProtocolSettings):
     explore: Weight = 0.0
     """Average number of strangers that are asked for their knowledge in an iteration."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers compare models on its own samples before the
-    end of its warm-up, and keep its own training if the peers' help is worse; in the asynchronous form, for
-    mixed backbones."""
+    """In the asynchronous form with mixed backbones, let a client that is less than half as fast as its peers
+    compare models on its own samples before the end of the warm-up, and keep the result of its own training
+    if the help of peers is worse."""
     patience: PositiveDuration = default("1 min")
     """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 

@@ -1,6 +1,6 @@
 """Memberships that detect changes themselves: SWIM among fixed neighbors, and peer sampling.
 
-Both run inside the client that they belong to, and use its network: all messages are sent in its name.
+Both run inside a client and use the client's network: the client is the sender of all their messages.
 """
 
 import asyncio

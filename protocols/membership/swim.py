@@ -261,7 +261,7 @@ class FailureDetector:
             self._report_death_to(name)
 
     def _report_death_to(self, name: str) -> None:
-        """Ping a member that is believed to be dead or gone; if it is up, it refutes this."""
+        """Ping a member that is believed to be dead or gone, so that it can refute this if it is up."""
         if self._tell is not None:
             member = self._members[name]
             member.notified_s = self._loop.time()
@@ -318,7 +318,7 @@ class FailureDetector:
     # --- knowledge about members ----------------------------------------------------------------------------
 
     def suspect(self, name: str) -> None:
-        """Suspect `name`, which did not answer: unless it refutes this in time, it is declared dead."""
+        """Suspect `name`, which did not answer. Without a refutation in time, the member is declared dead."""
         member = self._members.get(name)
         if member is not None and member.status == ALIVE:
             self._learn(name, SUSPECT, member.incarnation)

@@ -77,9 +77,9 @@ class MembershipView(ABC):
 
     @abstractmethod
     def join(self, tell: Tell) -> None:
-        """Start, for the first time or again; earlier beliefs are outdated.
+        """Start, for the first time or again, without using earlier beliefs.
 
-        Changed beliefs about neighbors are reported, as other changes are.
+        Like all other changes, changes of the beliefs about neighbors are reported.
         """
 
     @abstractmethod
@@ -153,10 +153,10 @@ class NeighbourView(MembershipView):
 class AnnouncedView(NeighbourView):
     """Membership by announcements (the scenario's "announce"); silence is the only sign of a crash.
 
-    A client that comes up does not know which neighbors are up: it believes all of them to be up until they
-    send Goodbye or are suspected. Any message of a neighbor proves that it is back. A message that overtook
-    its sender's Goodbye on a datagram link therefore brings the sender back until the next suspicion.
-    Ignoring it would be worse, since a peer with a lost Hello would stay unknown for good.
+    A client that comes up does not know which neighbors are up. It believes each neighbor to be up until that
+    neighbor sends Goodbye or is suspected. Any message of a neighbor proves that it is back. A message that
+    overtook its sender's Goodbye on a datagram link therefore brings the sender back until the next
+    suspicion. Ignoring it would be worse, since a peer with a lost Hello would stay unknown for good.
     """
 
     __slots__ = ()

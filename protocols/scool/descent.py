@@ -26,9 +26,10 @@ class ThetaUpdate(Component, ABC):
 
     @abstractmethod
     async def model_to_judge(self, number: int) -> Vector:
-        """Return the model that peers evaluate in round `number`, already trained if their updates are used.
+        """Return the model that peers evaluate in round `number`.
 
-        In rounds this also publishes the client's answer to peers that ask in this round.
+        If the peers' updates are used, the client has already trained this model. In rounds, the method also
+        publishes the client's answer to peers that ask in this round.
         """
 
     @abstractmethod
@@ -47,7 +48,7 @@ class ThetaUpdate(Component, ABC):
 
 
 class PeersUpdates(ThetaUpdate):
-    """First-order cross gradients: gradients for peers' own models replace gradients for this client's model.
+    """First-order cross gradients: peers' gradients at their own models, instead of at this client's model.
 
     A client trains first, and sends its peers the trained model.
     """
@@ -116,7 +117,7 @@ class GivenWeights(JudgedFirst):
 
 
 class ExactGradients(JudgedFirst):
-    """Cross gradients for this client's model, which the peers have computed at the start."""
+    """Cross gradients at this client's model, which the peers have computed at the start."""
 
     async def descended(self, oldest: int | None) -> Vector:
         client, posterior = self.client, self.posterior

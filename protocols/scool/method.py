@@ -100,7 +100,7 @@ class SCooL(Client):
         return None
 
     async def answer(self, request: EvaluationRequest, sender: str) -> None:
-        """Evaluate a peer's model and answer, once this client has reached that round."""
+        """Evaluate a peer's model and answer, once this client has reached the round of the request."""
         evaluations, number = self.evaluations, request.round
         while not self.finished and evaluations.published[-1].round < number:
             await evaluations.news.wait()

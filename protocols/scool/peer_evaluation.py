@@ -24,9 +24,9 @@ at least the second value (fewer if there are fewer peers)."""
 
 @dataclass(frozen=True)
 class Publication:
-    """State that a client answers with: its progress after `iterations`, and a sketch of its update.
+    """State of a client after `iterations`, for its answers: the progress, and a sketch of the update.
 
-    beliefs: in rounds, its beliefs at that time, by peer.
+    beliefs: in rounds, the client's beliefs at that time, by peer.
     """
 
     progress: Vector | None
@@ -39,7 +39,7 @@ class Publication:
 
 
 class PeerEvaluations(Component):
-    """Requests of one client for evaluations of its model, and its evaluations of others' models."""
+    """Evaluations of a client's model that it requests from peers, and its evaluations of peers' models."""
 
     def __init__(self, client: Client, settings: SCooLSettings, posterior: Posterior) -> None:
         super().__init__(client)

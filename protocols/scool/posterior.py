@@ -109,8 +109,8 @@ class Posterior(Component):
     async def infer(self, model: Vector, safeguard: Safeguard | None = None) -> None:
         """Infer new weights from the peers' evaluations of this client's model.
 
-        safeguard: the safeguard of a client without rounds. If it is active, its evaluation of the model is
-        also used here.
+        safeguard: the safeguard of a client without rounds. If it is active, the safeguard's evaluation of
+        the model is reused here.
         """
         if self.fixed:
             return

@@ -29,7 +29,7 @@ class SCooLSettings(PatienceSettings):
     """Combination of gradients: the client's own plus the weighted ones of the peers (eq. 10), or shares of 1
     that include the client itself (code), with the length of a single client's step."""
     cross_gradients: Literal["first-order", "exact"] = "first-order"
-    """Peers' updates of their own models (eq. 33), or their gradients for this client's."""
+    """Contribution of peers: updates of their own models (eq. 33), or gradients at this client's model."""
     temperature: PositiveWeight = 1.0
     """Divisor of the evidence for an edge, before the sigmoid or the softmax."""
     null_model: Literal["none", "chance"] = "chance"
@@ -43,7 +43,7 @@ class SCooLSettings(PatienceSettings):
     learn_prior: bool = True
     """Learn B and alpha of the block models; otherwise they keep their initial values (code)."""
     learn_after: CountOrZero = 10
-    """Iterations of a client before it learns them: blocks that have yet to form have no information."""
+    """Iterations before a client learns B and alpha: blocks that have yet to form have no information."""
     inside: Probability = 0.8
     """Initial B inside a block."""
     across: Probability = 0.2
@@ -55,8 +55,8 @@ class SCooLSettings(PatienceSettings):
     sweeps: Count = 2
     """Number of updates of a client's own part of the posterior in an iteration."""
     moving: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of its iterations, drawn at random, in which a client of the stochastic block model changes its
-    membership. With 1 all change at once, and groups that share a block move together to the same one."""
+    """Share of the iterations, drawn at random, in which a client of the stochastic block model changes its
+    membership. With 1, all clients change at once, and groups in one block move together to one new block."""
     encoder_rate: PositiveWeight = 0.1
     """Adam's learning rate of the encoder."""
     encoder_decay: Weight = 0.01
@@ -67,13 +67,14 @@ class SCooLSettings(PatienceSettings):
     keep: Annotated[float, Field(gt=0, le=1)] | None = 0.1
     """Share of the peers, by largest weight, that a client keeps communicating with; by default a tenth."""
     keep_after: CountOrZero = 10
-    """Iterations in which a client asks all peers (or `consulted`) before it chooses them."""
+    """Iterations in which a client asks all peers (or `consulted`) before it chooses the peers to keep."""
     consulted: Count | None = None
-    """Number of peers that are asked in an iteration, those asked least often; by default as many as take a
-    twentieth of the time of its training to answer, but at least twenty. With fixed weights all."""
+    """Number of peers to ask in an iteration: the peers asked least often. By default, answering takes a
+    twentieth of the time of an iteration's training, but at least twenty peers are asked. With fixed weights,
+    all peers are asked."""
     share_for_peers: Share = 1 / 3
-    """Maximum share of its device's time that a client spends on its peers' requests in the asynchronous
-    form, if it is less than half as fast as its peers (median)."""
+    """Maximum share of device time for the requests of peers, in the asynchronous form, for a client that is
+    less than half as fast as its peers (median)."""
     safeguard: bool = True
-    """Let a client that is less than half as fast as its peers compare models on its own samples, and keep
-    its own training if the peers' help is worse; in the asynchronous form."""
+    """In the asynchronous form, let a client that is less than half as fast as its peers compare models on
+    its own samples, and keep the result of its own training if the help of peers is worse."""

@@ -60,8 +60,8 @@ class AsyncSettings(ProtocolSettings):
     """Passes of a client over its own samples between two models; each drops the last incomplete
     batch."""
     patience: PositiveDuration = default("10 s")
-    """Initial estimate of the network's delay: an overdue answer is requested again after a quarter of this
-    time, and later after the time that answers usually take, until it arrives."""
+    """Initial estimate of the network's delay. An overdue answer is requested again and again until it
+    arrives: at first after a quarter of this time, and later after the time that answers usually take."""
 
 
 class AsyncServer(Server):

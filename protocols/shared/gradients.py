@@ -29,7 +29,7 @@ class Directions:
         self.unit = vectors / self._divisor
 
     def back(self, of_unit: Tensor, *more: Tensor) -> Tensor:
-        """Return the gradient for the vectors, from the sum of the given gradients for `unit`.
+        """Return the gradient with respect to the vectors, given gradients with respect to `unit` to add.
 
         The arguments are overwritten.
         """
@@ -64,14 +64,17 @@ def supervised_contrastive_gradient(
 def prototype_contrast_gradients(
     rows: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, times: float
 ) -> tuple[Tensor, Tensor]:
-    """Return gradients for unit vectors `rows` [N, d_p, Q], and `prototypes` [N, K, d_p] of any length."""
+    """Return the gradients with respect to `rows` and `prototypes`.
+
+    rows: unit vectors [N, d_p, Q]. prototypes: vectors of any length [N, K, d_p].
+    """
     slope = cross_entropy_gradient(prototypes.bmm(rows).div_(temperature), labels)
     slope.mul_(times / (rows.shape[2] * temperature))
     return prototypes.mT.bmm(slope), slope.bmm(rows.mT)
 
 
 def uniformity_gradient(prototypes: Tensor, temperature: float, variant: Variant, times: float) -> Tensor:
-    """Return the gradient for the prototypes [N, K, d_p]; in the paper's variant they are unit vectors."""
+    """Return the gradient with respect to the prototypes [N, K, d_p], unit vectors in the paper's variant."""
     share = 2 * times / prototypes.shape[1]
     if variant == "paper":
         return (prototypes.sum(dim=1, keepdim=True) - prototypes).mul_(share)

@@ -4,8 +4,8 @@ Inputs [N] -> hidden layers -> parameters [P] of the model, with a linear output
 parameters are one flat vector: for each layer the matrix [out, in], row by row, then the biases [out].
 
 Training it requires neither the data nor the model's architecture: clients get the model, and answer with
-gradients at the model, or with the change by training. The chain rule converts these into gradients for the
-hypernetwork's parameters and inputs. All are pure functions that run under `apply`.
+gradients at the model, or with the change by training. The chain rule converts the answers into gradients
+with respect to the hypernetwork's parameters and inputs. All functions are pure and run under `apply`.
 """
 
 import itertools
@@ -56,7 +56,10 @@ def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: fl
 def pulled_back(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a loss's gradients for the flat parameters and inputs [N], from its gradient for the model."""
+    """Return the gradients of a loss with respect to the flat parameters and to the inputs [N].
+
+    gradient: the gradient of the loss with respect to the model [P].
+    """
     activations = _activations(weights, inputs, widths, leak)
     *behind, of_inputs = _gradients(weights, activations, gradient, widths, leak)
     parts: list[Tensor] = []
@@ -68,12 +71,15 @@ def pulled_back(
 def slope(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> Tensor:
-    """Return a loss's gradient for the inputs [N] alone, from its gradient for the model [P]."""
+    """Return the gradient of a loss with respect to the inputs [N] only.
+
+    gradient: the gradient of the loss with respect to the model [P].
+    """
     return _gradients(weights, _activations(weights, inputs, widths, leak), gradient, widths, leak)[-1]
 
 
 def widened(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
-    """Return the flat parameters with one more input; its column in the first layer is the others' mean.
+    """Return the flat parameters for one more input, whose column in the first layer is the others' mean.
 
     The hypernetwork then treats the newcomer as the average of all others, until it has learned more.
     """
@@ -90,7 +96,10 @@ def _gradients(
     widths: tuple[int, ...],
     leak: float | None,
 ) -> list[Tensor]:
-    """Return the gradients for each layer's outputs before activation, last layer first, and for inputs."""
+    """Return the gradients with respect to each layer's outputs before activation, and to the inputs.
+
+    The last layer comes first, and the inputs come last.
+    """
     found = [gradient]
     for layer, (matrix, _) in reversed(list(enumerate(_layers(weights, widths)))):
         gradient = matrix.T @ gradient

@@ -99,7 +99,7 @@ class PersonalizedModelLoss:
         return OutputGradients(of_scores, None, of_rows, parameters)
 
     def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the gradients for projections and prototypes, of B times the three other losses."""
+        """Return the gradients of B times the other losses with respect to projections and prototypes."""
         times, paper = y.shape[1], self.variant == "paper"
         of_rows, of_prototypes = list[Tensor](), list[Tensor]()
         if self.contrastive or self.prototype:

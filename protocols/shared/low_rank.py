@@ -70,9 +70,10 @@ def sizes_and_places(model: Model | None, method: str, *, merged: bool = False) 
 
 
 def weighted_factors(answers: Mapping[str, TrainedFactors]) -> tuple[list[float], list[Vector], list[Sizes]]:
-    """Return the weight of each answer by its number of samples, its factors and their sizes, sorted by size.
+    """Return the weights, the factors and the sizes of the answers, each list in the order of the sizes.
 
-    Raises ValueError if the adapters belong to different layers.
+    The weight of an answer is its share of the samples. Raises ValueError if the adapters belong to different
+    layers.
     """
     # Sorted, so that the same sizes in another order are the same function.
     received = sorted(answers.values(), key=lambda answer: answer.sizes)
@@ -95,7 +96,7 @@ def _factors(vector: Tensor, sizes: Sizes) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def concatenated_factors(model: Tensor, *, sizes: Sizes, places: Places) -> Tensor:
-    """Return the factors in a model."""
+    """Return the factors A and B of all adapters in a model, in one vector."""
     pieces = []
     for (inputs, rank, outputs, _), (a, b, _) in zip(sizes, places, strict=True):
         pieces += [model[a : a + inputs * rank], model[b : b + rank * outputs]]
@@ -103,7 +104,7 @@ def concatenated_factors(model: Tensor, *, sizes: Sizes, places: Places) -> Tens
 
 
 def with_factors(model: Tensor, factors: Tensor, *, sizes: Sizes, places: Places) -> Tensor:
-    """Return a model with these factors."""
+    """Return a copy of a model in which these factors replace the factors of the adapters."""
     changed = model.clone()
     for (a, b), (at_a, at_b, _) in zip(_factors(factors, sizes), places, strict=True):
         changed[at_a : at_a + a.numel()] = a.flatten()

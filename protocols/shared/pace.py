@@ -22,7 +22,7 @@ BEHIND = 0.5
 
 @dataclass
 class PeerPace:
-    """Progress of one peer at its first and last message: pairs of the time (s) and its iterations."""
+    """Progress of one peer: (time in s, number of iterations) at its first and at its last message."""
 
     first: tuple[float, int] | None = None
     last: tuple[float, int] | None = None
@@ -97,7 +97,7 @@ class RelativePace(Component):
 class TimeForPeers(RelativePace):
     """Gradients that a client computes for its peers: earned by its own training, spent one by one.
 
-    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Other
+    A client that is `BEHIND` its peers (median) spends at most a share of its device time on peers. Other
     clients have no limit. The unit is the time of a gradient, which equals the time of a training step.
 
     pays: whether peers help this client. If not, a client that is far behind earns no time for its peers.
@@ -155,7 +155,7 @@ class TimeForPeers(RelativePace):
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:
-        """Spend `gradients` if there is time for one, the others on credit; return whether that was done."""
+        """Spend `gradients` if the time suffices for at least one; the rest is on credit. Return success."""
         if not self.suffices:
             return False
         self.spend(gradients)
@@ -166,5 +166,5 @@ class TimeForPeers(RelativePace):
         self.left -= gradients
 
     def refund(self, gradients: float = 1.0) -> None:
-        """Return gradients that were spent but not used."""
+        """Give back time for gradients that was spent but not used."""
         self.left = min(self.left + gradients, self.limit)

@@ -38,7 +38,7 @@ class Correction:
 
 @dataclass
 class Ledger:
-    """Steps that one end has made and taken."""
+    """Steps of one end of a pair: `made` by this end itself, and `taken` over from the other end."""
 
     made: int = 0
     taken: int = 0
@@ -63,8 +63,8 @@ class Ledger:
 
         leads: whether this end's name comes first, so that its number counts.
 
-        An account that is older than the steps taken here changes nothing: a newer message overtook it, or
-        its sender has lost its ledger and will adopt this one with the next account.
+        An account that is older than the steps taken here changes nothing. Either a newer message overtook
+        the account, or the other end has lost its ledger and will adopt this one with the next account.
         """
         if account.taken > self.made:  # this end has lost its ledger: the other has taken steps from it
             self.made, self.taken, self.unconfirmed = account.taken, account.made, ()

@@ -25,7 +25,7 @@ PAUSE_MAX = 16
 
 
 class Safeguard(Component):
-    """Choice of a client that is far behind its peers between its own training and their help.
+    """Choice between own training and help of peers, by a client that is far behind its peers.
 
     Each comparison is on the held-out samples or, if the method has none, on a batch of training samples,
     and takes a third of a training step per model and batch. If no help is better, the client trains

@@ -10,10 +10,11 @@ once: a client that misses it, and is not sampled, gets the next round's instead
 round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
 come back.
 
-A client with a used budget still answers, with the model it was sent and has not trained: averages keep their
-weights, instead of leaning towards the few clients that still train. It finishes with its first task of this
-kind, which brings it the average of the last round that it trained in. When all have finished, the server
-pauses. After the last of `rounds` the server sends all clients the result, and they also finish.
+A client that has exhausted its budget still answers, but with the received model, untrained: averages keep
+their weights, instead of leaning towards the few clients that still train. The client finishes with its first
+task of this kind, whose model is the average of the last round in which the client trained. When all clients
+have finished, the server pauses. After the last of `rounds`, the server sends all clients the result, and
+they also finish.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class GlobalModel:
 
 @dataclass(frozen=True)
 class WithoutTraining:
-    """Answer of a client with a used budget."""
+    """Answer of a client that has exhausted its budget."""
 
     answer: object
 
@@ -84,7 +85,7 @@ class Ready:
 
 
 class RoundSettings(ProtocolSettings):
-    """Rounds of a server: their clients, their local training, their broadcast, and their number."""
+    """Rounds of a server: clients, local training, broadcast, and number of rounds."""
 
     changing: ClassVar[tuple[str, ...]] = ("fraction", "local_steps", "local_epochs")
 
@@ -95,8 +96,8 @@ class RoundSettings(ProtocolSettings):
     local_epochs: Count = 1
     """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
-    """Maximum wait of the server for a client's answer, which it requests again whenever it is overdue;
-    then the round continues without it."""
+    """Maximum wait of the server for a client's answer; then the round continues without this answer. Until
+    then, the server requests the answer again whenever it is overdue."""
     broadcast: Literal["sampled", "all"] = "sampled"
     """Receivers of a round's result: only the clients that train next, as in the paper, or all clients. A
     lost result is not repeated: the next round's replaces it."""
@@ -139,7 +140,7 @@ class RoundServer(Server):
         settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        self.done: set[str] = set()  # clients with used budgets; never iterated over
+        self.done: set[str] = set()  # clients with exhausted budgets; never iterated over
         super().__init__(name, context, settings, initial)
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -228,12 +229,12 @@ class RoundServer(Server):
                 self.tell(client, news)
 
     def sample(self) -> list[str]:
-        """Return the names of the clients that train in a round. Override it to choose them.
+        """Return the names of the clients that train in a round. Override this method to choose the clients.
 
-        By default, it draws the share `fraction` of the clients that are up. Return different names out of
-        `self.peers`; without any, the server waits for `patience`, and the round ends. `self.number` is the
-        number of the round. For a choice that needs messages, override `round`: ask the clients, and then
-        call `await super().round(number)`.
+        By default, the share `fraction` of the clients that are up is drawn. Return distinct names from
+        `self.peers`. If you return no names, the server waits for `patience`, and the round ends.
+        `self.number` is the number of the round. For a choice that needs messages, override `round`: ask the
+        clients, and then call `await super().round(number)`.
         """
         peers = self.peers
         # Rounded before floor: 0.29 times 100 is 28.999999999999996.

@@ -22,7 +22,7 @@ _MESSAGE_BYTES = 30  # per message in the trace, if all times differ; otherwise 
 
 
 def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
-    """Return rows of a name and a text for a scenario with this plan."""
+    """Return the (label, text) rows that `check` prints for a scenario with this plan."""
     rounds, features = _rounds(scenario, plan), plan.learning.dataset.features
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),

@@ -172,7 +172,7 @@ def executor(
     device: options.DeviceChoice,
     together: int = 1,
 ) -> tuple[Execute, int | None]:
-    """Return the executor of runs, and how many share this machine's cores; None on a cluster."""
+    """Return the executor of runs, and how many runs share this machine's cores (None on a cluster)."""
     if on is Executor.ray:  # the devices are those of the cluster
         if together > 1:
             raise UserError(f"--together {together}: runs compute together only with --on processes")

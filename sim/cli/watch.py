@@ -56,7 +56,7 @@ _HEADERS = [
 def bound(folder: Path, port: int) -> socket.socket:
     """Return the listening socket of the page; port 0 is any free port. Raises UserError."""
     if not os.path.isdir(folder):  # unlike Path.is_dir, without an error for impossible names
-        raise UserError(f"{folder}: must be a folder with results; it does not exist")
+        raise UserError(f"{folder}: no such folder; name a folder with results")
     try:
         return socket.create_server((ADDRESS, port))
     except OSError as error:

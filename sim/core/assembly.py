@@ -61,8 +61,8 @@ class ClientParts:
 class ServerParts:
     """A server. kind: its class. start: initial model. training: by default the training of the first client.
 
-    cost: cost model of its device; None for a server without one. A server with a device has its own part of
-    the engine's data, after the parts of the clients.
+    cost: cost model of the server's device; None for a server without a device. The data of the engine has a
+    part for each server with a device, after the parts of the clients.
     """
 
     name: str

@@ -14,8 +14,8 @@ from sim.world.churn.schedule import ChurnEvent
 class EvaluationsByIteration:
     """Trigger evaluations every `evaluate_every_iterations`, and stop after the last iteration.
 
-    Clients that have finished, because their budget or the rounds of the server are used up, do not delay
-    an evaluation. clients: list that the simulation fills. Call `reported` after each iteration if
+    Clients that have finished, because they have exhausted their budget or the server has run all rounds, do
+    not delay an evaluation. clients: list that the simulation fills. Call `reported` after each iteration if
     `may_be_due` is True.
     """
 

@@ -112,9 +112,10 @@ class Observer:
             entry[1] += 1
 
     def report(self, actor: str, name: str, value: float) -> None:
-        """Record a value that coterie's code reports, for its mean; `iterations` is passed on.
+        """Record a value from coterie's own code, for the mean of the values with this name.
 
-        Raises TypeError for a name that the method reports too, since the mean would mix both.
+        Values of `iterations` are passed on instead. Raises TypeError for a name that the method also
+        reports, because the mean would mix the values of both.
         """
         # A short path, as every message may cause a report.
         if name == "iterations":

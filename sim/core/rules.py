@@ -17,8 +17,8 @@ Kind = Literal["steps", "samples", "time", "bytes", "energy"]
 
 
 class ClientBudget(Settings):
-    """Budget of each client over all its sessions. A client that has exhausted it stops training and only
-    answers its peers. Set exactly one key."""
+    """Budget of each client over all its sessions. A client that has exhausted its budget stops training and
+    only answers its peers. Set exactly one key."""
 
     steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
     """Training steps. The last training job is shortened to fit."""
@@ -30,8 +30,8 @@ class ClientBudget(Settings):
     """Bytes that the client sends. A training job that has started is finished."""
     energy: Energy | None = None
     """Energy of the client's device and messages, by `devices.power` and `network.energy_per_byte`. A
-    training job that has started is finished, but the run ends at the moment at which the last client has
-    used its budget."""
+    training job that has started is finished, but the run ends at the moment at which the last client
+    exhausts its budget."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "ClientBudget":
@@ -51,7 +51,7 @@ class ClientBudget(Settings):
 
 
 class Convergence(Settings):
-    """Convergence: the end of a run after which no client improves."""
+    """End of a run at convergence, which means that no client improves any more."""
 
     patience: PositiveDuration
     """Time without an improvement of any client that is up. The first metric of the run is compared."""
@@ -64,7 +64,8 @@ class RunRules:
     """Rules of a simulation, in addition to its clients, network, and engine.
 
     Times are in virtual seconds. A run ends at `duration_s`, after `iterations` of every client, when all
-    clients have used their `budget`, or when it has `converged`. The first applies; None disables a rule.
+    clients have exhausted their `budget`, or when it has `converged`. The first of these ends applies; None
+    disables a rule.
     """
 
     settings: ProtocolSettings

@@ -7,8 +7,9 @@ from sim.core.simulation import Simulation
 class RunHook(Hook):
     """Code that is called when events of a run occur. Override the methods that you need.
 
-    A hook may read the simulation and must not change it. If a hook raises an error, it is removed, the run
-    continues, and a warning of the run names the hook. If its `ends_run` is True, the error ends the run.
+    A hook can read the simulation and must not change it. If a hook raises an error, the hook is removed, the
+    run continues, and a warning of the run names the hook. If the hook's `ends_run` is True, the error ends
+    the run instead.
     """
 
     def started(self, simulation: Simulation) -> None:

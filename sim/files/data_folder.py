@@ -62,7 +62,7 @@ class DataFolder:
         path = self.path / folder / file
         if not os.path.exists(path):
             raise UserError(
-                f"{key} needs {file}, not found in {path.parent} ({self.chosen_by}); put it "
-                f"there, or name another data folder with --data-dir or {FOLDER_VARIABLE}"
+                f"{key} needs {file}, which is not in {path.parent} ({self.chosen_by}); put the file there, "
+                f"or name another data folder with --data-dir or {FOLDER_VARIABLE}"
             )
         return InputFile(key, path)

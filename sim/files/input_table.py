@@ -142,7 +142,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def require_bearable(file: InputFile, rows: int, columns: int) -> None:
-    """Reject a table that is small in its file, because its values are equal, and too large in memory."""
+    """Reject a table that is too large in memory. Its file can be small if many values are equal."""
     if rows * columns * 8 > input_file.LIMIT_BYTES:
         raise file.refusal(f"has {rows:,} rows of {columns} columns, too many to read; must have fewer")
 
@@ -172,9 +172,9 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = False) -> pa.ChunkedArray:
-    """Convert a column to text or numbers, or to lists of them. Raises UserError as `require_plain` does.
+    """Convert a column to text or numbers, or to lists of text or numbers.
 
-    Too much text is also an error.
+    Raises UserError as `require_plain` does, and for too much text.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Folders of pictures in the layout of torchvision's ImageFolder: a folder per class, named after it.
+"""Folders of pictures in the layout of torchvision's ImageFolder: one folder for each class, with its name.
 
 `folder/CLASS/*.png`, or `folder/train/CLASS/*.png` and `folder/test/CLASS/*.png`; with a folder for each
 client `folder/CLIENT/CLASS/*.png`. Pictures are sorted by name. Links are followed; only pictures are read.

@@ -408,7 +408,7 @@ class VirtualLoop(TimerLoop):
         return task
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Remove a task, which calls this itself: a callback of each task takes much memory."""
+        """Remove a task that has ended. Tasks call this themselves, because callbacks take much memory."""
         self._tasks.pop(task, None)
         self._must_finish.pop(task, None)
 

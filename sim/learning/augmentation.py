@@ -231,7 +231,7 @@ def _crop_matrices(
 
 
 def kernel_size(side: int) -> int:
-    """Return the side of the blur kernel, in pixels: odd, a tenth of the image's, at least 3."""
+    """Return the side of the blur kernel in pixels: a tenth of the image's side, but odd and at least 3."""
     return max(3, side // 10 | 1)
 
 

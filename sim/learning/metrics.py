@@ -156,7 +156,7 @@ def selected_metrics(
 ) -> tuple[Metric, ...]:
     """Return the named metrics; by default the metrics of the task, and a method's objective if it differs.
 
-    Models are compared by the first metric: without classes, by a method's objective.
+    Models are compared by the first metric. For data without classes, a method's objective is first.
     """
     if not names:
         names = DEFAULT_METRICS[task]

@@ -135,7 +135,7 @@ def mean_loss(
     y: Tensor,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean of weight times loss over a batch, or of the loss without weights [B]."""
+    """Return the mean over a batch of weight times loss, or of the loss if `weights` [B] is None."""
     if weights is None:
         return objective(model, parameters, x, y)
     return (loss_of_each(objective)(model, parameters, x, y) * weights).mean()

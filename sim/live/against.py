@@ -123,9 +123,9 @@ def against(
 ) -> dict[str, Any]:
     """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
-    The latter have devices that are up to 1% slower or faster, an indistinguishable difference. docs/live.md
-    explains each key. process_by_actor: the process of each actor; message times are compared between
-    processes.
+    The devices of the latter simulations are up to 1% slower or faster, which a measurement cannot
+    distinguish. docs/live.md explains each key. process_by_actor: the process of each actor; message times
+    are compared between processes.
     """
     predicted = simulated(scenario, data_dir)
     others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
@@ -173,9 +173,9 @@ def caveat(live: Mapping[str, Any]) -> str:
 
 
 def verdicts(summary: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Return claim, finding, and True if the claim holds, for the summary of a compared run.
+    """Return (claim, finding, whether the claim holds) for each claim about a compared run.
 
-    Empty if the machine was too busy.
+    The list is empty if the machine was too busy.
     """
     found, live = summary["against"], summary["live"]
     if live["too_busy"]:

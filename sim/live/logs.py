@@ -116,7 +116,7 @@ class SentLog:
 
 
 def records(path: Path) -> Iterator[list[Any]]:
-    """Read the records of a log, up to the last whole one. Raises OSError, and ValueError for other files."""
+    """Read the complete records of a log. Raises OSError, and ValueError for files of another kind."""
     for frame in frames(path):
         unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(frame))
         unpacker.feed(frame)

@@ -37,8 +37,8 @@ class LiveNetwork(SimulatedNetwork):
     """Network that sends messages to actors of other processes over a wire, to arrive at simulated times.
 
     A message passes the first three steps in its sender's process, and arrives in its receiver's. Every
-    process tracks the transfers of all processes, so that all share links fairly: it receives their starts,
-    and computes their ends.
+    process tracks the transfers of all processes, so that all share links fairly: the process receives the
+    starts of transfers, and computes the ends.
 
     process_by_actor: the process of every actor of the run. codec: codec of the actors' messages.
     """

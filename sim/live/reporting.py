@@ -107,7 +107,7 @@ class Reporter:
 
 
 def process_facts(simulation: Simulation) -> dict[str, Any]:
-    """Return the facts of a process for the summary, without events, lists, and facts of its actors."""
+    """Return the facts about a process for the summary. Events, lists and facts about actors are separate."""
     observer, engine = simulation.observer, simulation.engine
     first = observer.divergence.first
     return {

@@ -95,7 +95,7 @@ class LiveOptions:
 
 
 def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunResult:
-    """Run a scenario in several processes, and write its results in the same tables as a run's.
+    """Run a scenario in several processes, and write the results in the same tables as a simulated run.
 
     Raises UserError for an invalid scenario or option, and ProcessFailed.
     """

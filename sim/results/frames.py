@@ -24,7 +24,10 @@ def where_from(traceback: str) -> str:
 
 
 def own_frames(traceback: str) -> tuple[str, int]:
-    """Return a traceback without frames of other files, and their number; unchanged if none would remain."""
+    """Return a traceback without the frames of other people's files, and the number of removed frames.
+
+    If no frame would remain, the traceback is unchanged and the number is 0.
+    """
     files = [frame["file"] for frame in _FRAME.finditer(traceback)]
     others = [file for file in files if _is_others(file)]
     if len(others) == len(files):

@@ -19,11 +19,11 @@ _OF_CLASSES = "mean over the classes that occur"
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity that measures clients' models, for data of these tasks.
+    """A quantity that measures the models of clients.
 
-    tells_moves: whether catch-up and recovery are defined for it, as shares of its values. is_of_one: whether
-    its values are shares, from 0 to 1. undefined_if: property of a client's test samples that leaves it
-    undefined, for a warning. about: what the text of `run.metrics` adds to the label.
+    tells_moves: whether catch-up and recovery are defined, as shares of the measured values. is_of_one:
+    whether the values are shares, from 0 to 1. undefined_if: property of a client's test samples for which
+    the quantity is undefined, for a warning. about: what the text of `run.metrics` adds to the label.
     """
 
     name: str

@@ -115,7 +115,10 @@ def catch_up_time(
 def dip_and_recovery(
     survivors: Series, departed_s: float, *, higher_is_better: bool = True
 ) -> DepartureEffect | None:
-    """Return the dip of the survivors' mean, (0, 0) without a fall; None without evaluations on each side."""
+    """Return the dip of the survivors' mean after a departure: (0, 0) if the mean does not fall.
+
+    Returns None without an evaluation before the departure, or without one after it.
+    """
     if not higher_is_better:
         survivors = Series(survivors.times, -survivors.values)
     after = survivors.times > departed_s

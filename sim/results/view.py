@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A client's result with peers and alone; `difference` is above 0 if it is better with peers."""
+    """A client's results with peers and alone; `difference` is above 0 if that with peers is better."""
 
     client: int
     with_peers: float
@@ -200,7 +200,7 @@ class RunView:
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """Gains with peers of the clients that were up at the end, smallest gain first."""
+        """Gain over training alone of each client that was up at the end, smallest gain first."""
         alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
         if self.measure is None or alone is None:
             return []
@@ -293,13 +293,13 @@ class RunView:
 
     @cached_property
     def one_message_in(self) -> int:
-        """Sampling of message times: one in this many messages, 1 unless there are very many."""
+        """Number k: the times of every k-th message are read; 1 unless there are very many messages."""
         messages = self._table("events").select(pl.col("message").max()).collect().item()
         return 1 + (messages or 0) // _MESSAGES_MOST
 
     @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
-        """Latencies (s) of messages by type, for one in `one_message_in` messages."""
+        """Latencies (s) by type of message, of every k-th message with k = `one_message_in`."""
         events = self._table("events").filter(pl.col("message") % self.one_message_in == 0)
         sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
         arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")

@@ -43,9 +43,10 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 
 
 def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
-    """Record metrics of the clients that are known only at the end of a run.
+    """Record the metrics of each client that are known only at the end of a run.
 
-    These are the training of each client over all its sessions and, if it was computed, its result alone.
+    These metrics are the training over all sessions of the client and, if computed, the result of training
+    alone.
     """
     observer, clients = simulation.observer, simulation.clients
     now, names = simulation.loop.time(), [client.name for client in clients]

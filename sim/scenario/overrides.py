@@ -57,9 +57,10 @@ def overlap(first: str, second: str) -> bool:
 
 
 def fit_to(method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
-    """Remove the keys of a file that only its protocol uses, and not `method`, which replaces the protocol.
+    """Remove the keys that `method` does not use, where `method` replaces the protocol of the file.
 
-    network: the section of the file. Keys from --set are kept, and rejected later. Returns the removed keys.
+    network: the section of the file. stated: keys from --set, which are kept, and rejected later. Returns the
+    removed keys.
     """
     known = ("name", *fields_by_key([method.Settings]))
     removed = [f"protocol.{key}" for key in raw["protocol"] if key not in known]

@@ -75,8 +75,9 @@ def _classes(tree: ast.Module) -> list[str]:
 def list_settings() -> dict[str, type[Settings]]:
     """Return the settings of coterie's protocols by name, each with a docstring for the reference.
 
-    If other protocols derive their settings from a class, its docstring describes none of them. The first
-    line of a protocol's own documentation then replaces it, also if the settings have no docstring.
+    The docstring of a class from which other protocols derive their settings describes no single protocol.
+    For such a class, and for a class without a docstring, the first line of the protocol's documentation is
+    used.
     """
     lines = list_protocols()
     found: dict[str, type[Settings]] = {name: _known(name).Settings for name in lines}

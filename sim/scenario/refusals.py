@@ -78,7 +78,7 @@ def show(value: Any) -> str:
 
 
 def fields_by_key(models: Sequence[type[Settings]]) -> dict[str, Any]:
-    """Return the keys, as written in files, of a table that these classes describe, with their fields."""
+    """Return the fields of these classes, which describe one table, by key as written in files."""
     return {field.alias or name: field for model in models for name, field in model.model_fields.items()}
 
 

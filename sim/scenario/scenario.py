@@ -140,7 +140,7 @@ def load_scenario(
     code: bool = True,
     method: "type[Client] | None" = None,
 ) -> Scenario:
-    """Read and validate a scenario, by its path or by the name of a known one.
+    """Read and validate a scenario, given by its path or by a name that `find_scenario` knows.
 
     overrides: ``"section.key=value"``, with a value in TOML if it parses, else text:
     ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. unset: keys to remove from the file

@@ -95,9 +95,9 @@ def plan(
 ) -> Plan:
     """Return the runs of a scenario file's `[sweep]`, or of overrides with values: ``"network.loss=0,0.1"``.
 
-    path: a scenario file, or the folder of a sweep, which holds its study and options. An override replaces
-    an axis of the same key. only: ``"axis=value"``, the values that axes keep. The scenario of each run is
-    read and validated. Raises UserError.
+    path: a scenario file, or the folder of a sweep, which contains the study and the options of the sweep. An
+    override replaces an axis of the same key. only: ``"axis=value"``, the values that axes keep. The scenario
+    of each run is read and validated. Raises UserError.
     """
     path, earlier = find_study(Path(path))
     if earlier is not None:

@@ -138,7 +138,7 @@ class StudiedRun:
 
     @cached_property
     def waits(self) -> dict[str, TimesToReach]:
-        """Times of newcomers and of survivors of departures, by the names of `WAITS`."""
+        """Times until newcomers catch up and until survivors recover from departures, by names of `WAITS`."""
         population = self.view.population
         if population is None:
             return dict.fromkeys(WAITS, TimesToReach.of([], []))

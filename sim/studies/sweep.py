@@ -43,8 +43,8 @@ _SPAWN = multiprocessing.get_context("spawn")
 class SweepProgress:
     """Progress of a sweep.
 
-    finished_before: cells that were done before. running: completed share of each running cell. elapsed_s,
-    remaining_s: wall-clock time; the latter is an estimate, None while unknown.
+    finished_before: cells that were done before. running: completed share of each running cell. elapsed_s:
+    wall-clock time. remaining_s: estimate of the remaining wall-clock time, None while unknown.
     """
 
     cells: int

@@ -16,11 +16,11 @@ from sim.world.network_model import ConnectionModel
 
 
 class Message:
-    """Message in flight. After its transfer it is also the timer of its arrival.
+    """Message in flight. After the transfer, this object is also the timer of the arrival.
 
-    pair_index: number of messages that the pair sent before this one. number: its number among all messages
-    of the network, from 1. kind: the name under which it is counted. together: the pair's messages that
-    arrive at the same time, in order; the order of their timers does not matter.
+    pair_index: number of messages that the pair sent before this one. number: number of this message among
+    all messages of the network, from 1. kind: the name under which the message is counted. together: the
+    pair's messages that arrive at the same time, in order; the order of their timers does not matter.
     """
 
     __slots__ = (

@@ -95,7 +95,7 @@ class Link:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Transfer:
-    """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets its rate.
+    """Bits that pass through links, and the timer of their end. `SharedLinks` starts it and sets the rate.
 
     number: in order of starts. bits_left: at since_s. ceiling_bps: the smallest capacity of its links.
     """
@@ -121,7 +121,7 @@ class Transfer:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
 
     def fire(self) -> None:
-        """End the transfer, unless it was canceled at this virtual time or its end was rescheduled."""
+        """End the transfer, unless it was canceled or rescheduled at this virtual time."""
         if self.due == NEVER and self in self.links[0].transfers:
             self.shared.remove(self)
             self.done(self)

@@ -130,7 +130,7 @@ class SimulatedNetwork(Transport):
         self._known[name] = None
 
     def detach(self, name: str) -> None:
-        """Make `name` unreachable. Transfers to it end, their messages are dropped; its uploads continue."""
+        """Make `name` unreachable: drop the messages in transfer to this actor; its uploads continue."""
         if self._deliver.pop(name, None) is not None and name in self._downlinks:
             for transfer in list(self._downlinks[name].transfers):
                 self._break_off(transfer, "down")
@@ -224,8 +224,8 @@ class SimulatedNetwork(Transport):
     def fate(self, connection: Connection, pair_index: int) -> tuple[float, bool, float | None]:
         """Decide the fate of a message that departs now: message `pair_index` (from 0) of its pair.
 
-        Returns its latency (seconds), its loss (True or False), and the latency of its duplicate, if there is
-        one. `_arrive` decides later whether it is delivered: by partitions and the receiver's state.
+        Returns the latency (seconds), whether the message is lost, and the latency of the duplicate, if any.
+        `_arrive` decides later whether the message is delivered: by partitions and the receiver's state.
         """
         model, streams = connection.model, connection.random_streams
         now_s, draws = self._loop.now_s, self._latencies
@@ -309,7 +309,7 @@ class SimulatedNetwork(Transport):
             self._break_off(connection.transfer, "down")
 
     def _break_off(self, transfer: Transfer, reason: str) -> None:
-        """End a transfer, and drop its message and those that wait after it on the same connection."""
+        """End a transfer; drop its message, and the messages that wait for this connection."""
         self._shared.cancel(transfer)
         connection = self._connection_of.pop(transfer)
         messages, connection.queue, connection.transfer = connection.queue, None, None

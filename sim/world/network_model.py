@@ -109,8 +109,8 @@ class NetworkModel:
     classes: the first class that holds a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: uplink and downlink of actors with other values.
-    schedules: uplink and downlink of actors over time, None for those that do not change. `bandwidths` has
-        their first values.
+    schedules: uplink and downlink over time, by actor; None for a bandwidth that does not change.
+        `bandwidths` has the first values of these bandwidths.
     partitions: times at which some names are cut off from others. Messages that are sent or would arrive
         across a partition are lost.
     backlog: number of messages of one pair that may wait for a transfer. Further messages are dropped.

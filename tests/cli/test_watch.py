@@ -262,7 +262,7 @@ def test_pages_of_other_hosts_are_told_nothing(port: int) -> None:
 
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, port: int) -> None:
     missing = CliRunner().invoke(app, ["watch", str(tmp_path / "nothing")])
-    assert (missing.exit_code, "must be a folder with results" in missing.stderr) == (2, True)
+    assert (missing.exit_code, "no such folder; name a folder with results" in missing.stderr) == (2, True)
     taken = CliRunner().invoke(app, ["watch", str(tmp_path), "--port", str(port)])
     assert (taken.exit_code, f"--port {port} cannot be used" in taken.stderr) == (2, True)
 

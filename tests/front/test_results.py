@@ -39,7 +39,7 @@ def test_a_curve_has_the_mean_and_the_quantiles_of_the_clients(a_run: coterie.Ru
     assert_frame_equal(a_run.curve("distance"), curve)
     sent = a_run.curve("steps_taken")
     assert sent["mean"].to_list() == a_run.metrics.filter(name="steps_taken")["value"].to_list()
-    with pytest.raises(UserError, match="metric = 'accuracy': the run has distance, iterations"):
+    with pytest.raises(UserError, match="must be one of the run's metrics: distance, iterations"):
         a_run.curve("accuracy")
     with pytest.raises(UserError, match="metric = 3: must be a string"):
         a_run.curve(3)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_a_spoiled_row_is_refused(tmp_path: Path, spoiled: str, problem: str) ->
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"needs adult\.data, not found in .*adult"):
+    with pytest.raises(UserError, match=r"needs adult\.data, which is not in .*adult"):
         section(name="adult", partition="natural").load(2, 1, DataFolder(tmp_path))
 
 

@@ -65,7 +65,7 @@ def test_a_run_that_finds_other_numbers_ends_unless_it_may_go_on(results: Path) 
     replace(at, rows=rows).write(results / CHECKPOINT)
     result = coterie("resume", results, "--until", "6 s", *QUIET)
     assert result.exit_code == 2
-    assert "the evaluation at 3 s finds different models" in result.stderr
+    assert "the evaluation at 3 s has different models" in result.stderr
     assert coterie("resume", results, "--until", "6 s", "--anyway", *QUIET).exit_code == 0
 
 

@@ -162,7 +162,7 @@ def test_a_budget_counts_idle_times_absences_and_bytes(tmp_path: Path) -> None:
     [
         ("devices.power", "the power of some clients is unknown; set devices.power"),
         ("network.energy_per_byte", "also set network.energy_per_byte"),
-        ("run.duration", "a client with a power of 0 W may never use this budget; also set run.duration"),
+        ("run.duration", "with a power of 0 W might never exhaust this budget; also set run.duration"),
     ],
 )
 def test_a_budget_needs_its_constants(tmp_path: Path, left_out: str, problem: str) -> None:

@@ -147,7 +147,7 @@ class LabelledData(DataSection):
 
 
 def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Iterator[SettingError]:
-    """Yield an error for a setting of generated data if they contain too many `numbers`."""
+    """Yield an error for a setting of generated data if the data would have too many `numbers`."""
     if numbers > NUMBERS_MAX:
         problem = (
             f"{clients:,} clients with this many samples make {numbers:,} numbers, which do not fit in memory"

@@ -120,8 +120,8 @@ def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
 class Cinic10(ImageData):
     """180,000 color images, 32x32 pixels, 10 classes: the images of CIFAR-10, and others from ImageNet.
 
-    Half of them are for training. The 90,000 of `valid` are not read. Each channel is standardized: in
-    training it has mean 0 and standard deviation 1.
+    Half of these images are for training. The 90,000 images in `valid` are not read. Each channel is
+    standardized: in training it has mean 0 and standard deviation 1.
     """
 
     classes = 10

@@ -27,9 +27,10 @@ _Convert = Callable[["TablePart"], pl.DataFrame]
 def without_lists(
     section: TabularData, given: Mapping[str, TablePart]
 ) -> tuple[TabularData, Mapping[str, TablePart], frozenset[str]]:
-    """Replace the used columns of lists in a section with stated features, and in its tables.
+    """Replace the used columns of lists by several columns, in the section and in its tables.
 
-    Also return the names of the columns of tags. Raises UserError for lists that do not fit together.
+    The section must state its features. Also returns the names of the columns of tags. Raises UserError for
+    lists that do not fit together.
     """
     train, tags = given["train"], set[str]()
     for name in [each for each in section.used if isinstance(train.frame.schema.get(each), pl.List)]:

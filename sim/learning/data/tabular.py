@@ -72,7 +72,7 @@ class TabularData(UserData):
         return list(dict.fromkeys([*self.labels, *whose, *(self.features or ())]))
 
     def with_features(self, there: Sequence[str]) -> Self:
-        """Return the section with its features stated; by default they are the other columns in `there`."""
+        """Return the section with `features` set; the default features are the other columns in `there`."""
         found = self.features or tuple([name for name in there if name not in self.no_features])
         return self.model_copy(update={"features": found})
 

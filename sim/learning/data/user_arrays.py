@@ -83,11 +83,11 @@ def parted(
     classes: int | None,
     wide: bool,
 ) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
-    """Return the checked parts, with a test part; the number of classes or of targets; the owners.
+    """Return (the checked parts including a test part, the number of classes or targets, the owners).
 
     Without a given test part, a share of each client's training samples, or of each class's, becomes the test
-    part: the same for all seeds. wide: x keeps its type of numbers. Raises the error that `refuse` makes of a
-    problem.
+    part: the same for all seeds. wide: keep the type of the numbers in x. refuse: returns the error to raise
+    for a problem.
     """
     regression = section.task == "regression"
     parts = {
@@ -224,9 +224,9 @@ def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str,
 
 
 def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for training and for testing: a share of each group (a client or a class).
+    """Return the rows for training and the rows for testing: `test_share` of each group is for testing.
 
-    key: key of the random numbers that choose them.
+    groups: the client or the class of each row. key: key of the random numbers that choose the rows.
     """
     rng = np.random.Generator(np.random.Philox(key=key))
     test = np.zeros(len(groups), dtype=bool)

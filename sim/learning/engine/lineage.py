@@ -85,7 +85,7 @@ class Lineage:
         self._open.clear()
 
     def _expanded(self, number: int, record: Computation, output: int, ranges: _Ranges) -> Iterator[Source]:
-        """Replace a computed vector by its inputs; yield it, or its own part, if it is a source."""
+        """Replace a computed vector by its inputs. Yields a vector, or a part of one, that is a source."""
         operation = record.operation
         if isinstance(operation, Train):
             yield from _as_sources(number, record, output, ranges)

@@ -49,10 +49,11 @@ def _node(node: GraphNode) -> tuple[Any, ...]:
 class Packer(pickle.Pickler):
     """Pickler of one parcel.
 
-    data: data with a copy at the other end, which are only named. kernels: kernels known there, named by
-    index; new ones are added; None to send kernels. rows: `Rows` whose values the other end expects, named
-    likewise. device: target device of the parcel, in this process. `slots`: the packed slots, by the index of
-    their values among the arrays.
+    data: data that the other end already has; the parcel contains only the names of its subsets. kernels:
+    kernels that the other end already has; the parcel contains only their indices, and new kernels are added
+    to the list. None to send all kernels. rows: `Rows` whose values the other end expects; the parcel
+    contains only their indices. device: target device of the parcel, in this process. `slots`: the packed
+    slots, by the index of their values among the arrays.
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {

@@ -1,7 +1,7 @@
 """Reads of values from the device, and the log of all of them.
 
-The actions of a run depend on computed values only where a value is read. With the log of these reads the run
-can be replayed: the same code runs, takes and frees the same rows, and computes nothing.
+The actions of a run depend on computed values only where a value is read. The log of these reads allows a
+replay of the run: the same code runs, and takes and frees the same rows, but computes nothing.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class RecordedReadLog(ReadLog):
         found = trace_hash()
         if self._evaluations.get(time_s, found) != found:
             raise UserError(
-                f"the evaluation at {time_s:g} s finds different models or messages than before the "
+                f"the evaluation at {time_s:g} s has different models or messages than before the "
                 "interruption: the run cannot resume exactly; --anyway resumes it regardless"
             )
         self._write(_evaluation(time_s, found))

@@ -70,7 +70,7 @@ class VectorPool:
 
     @property
     def free(self) -> np.ndarray:
-        """Rows that are not held, the next one to be taken last."""
+        """Rows that are not held; the last element is the next row to be taken."""
         return np.array(self._free, dtype=np.int64)
 
     @property
@@ -233,9 +233,10 @@ def numpy_to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 def checksums(rows: Tensor) -> np.ndarray:
-    """Return an int64 per row that changes with any bit of it; exact for any order of summation.
+    """Return an int64 checksum for each row, which changes if any bit of the row changes.
 
-    rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
+    rows: float32 [N, P]. The checksum is the sum, modulo 2^64, of the bits of each number times an odd weight
+    that depends on the number's position. It is exact for any order of summation.
     """
     bits = rows.view(torch.int32)
     weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1

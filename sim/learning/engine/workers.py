@@ -20,8 +20,9 @@ class Workers:
         return map if self._threads is None else self._threads.map
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function for a thread and return its result. Its only side effect is on `Rows` arguments.
+        """Call a function for a thread and return the result.
 
-        A `Packer` must be able to pickle the function and its arguments.
+        The function must have no side effects except on `Rows` arguments. A `Packer` must be able to pickle
+        the function and its arguments.
         """
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""Transformers that predict the next token: a fully trained one, and adapters on a frozen base."""
+"""Transformers that predict the next token: trained completely, or as adapters on a frozen base."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
 
 
 class StatedCount(NamedTuple):
-    """A number of samples for each client, and the key that states it, which errors name."""
+    """A number of samples for each client, and the key of the scenario that states this number."""
 
     key: str
     number: int

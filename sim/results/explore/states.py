@@ -10,14 +10,14 @@ import polars as pl
 from sim.results.view import RunView
 
 WAITS, TRAINS, DOWN, FINISHED = range(4)
-"""States: up without a job, up with a job, not up, up with a used budget."""
+"""States: up without a job, up with a job, not up, up with an exhausted budget."""
 STATES = ("waits", "trains", "down", "finished")
 TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
 """Ends of waits without a message: a time limit or pause; a departure or the end; messages were not kept."""
 
 
 class Stretch(NamedTuple):
-    """Time from `start_s` to the start of the next stretch in which a client has one state.
+    """Time in which a client has one state: from `start_s` to the start of the next stretch.
 
     sender, type: the message that ended a wait; without a message, `sender` is TIMER, CUT_SHORT or UNKNOWN.
     """

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 class PageColumn:
     """Numbers of one kind: "u1", "u2", "u4" or "f4".
 
-    rises: True if the page holds differences of neighbors, which suits ascending numbers.
+    rises: True if the page contains the differences of successive numbers, for ascending numbers.
     """
 
     values: NDArray[Any]

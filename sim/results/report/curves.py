@@ -103,7 +103,7 @@ def _draw_band(
 
 
 def models_over_time(view: RunView) -> Figure | None:
-    """Draw the mean over clients of each of their named models; None if they have one model."""
+    """Draw the mean result of each named model over the clients; None if each client has only one model."""
     names = list(view.get("models") or ())
     if view.measure is None or not names:
         return None

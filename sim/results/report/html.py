@@ -43,7 +43,7 @@ _HIDDEN_LINK = _LINK.replace("<a ", "<a hidden ")
 
 
 def with_link(report: str) -> str:
-    """Return the page of a report with a visible link to explore.html; as it is if it has none."""
+    """Return the page of a report with its link to explore.html made visible, if the page has such a link."""
     return report.replace(_HIDDEN_LINK, _LINK, 1)
 
 

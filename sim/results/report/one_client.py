@@ -128,7 +128,8 @@ def waited_for(view: RunView) -> Figure | None:
 def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
     """Draw the largest weights that each client gives or, with `others`, receives; None without weights.
 
-    At the client's last evaluation. Blue: peers of its true cluster; orange: peers of other clusters.
+    The weights are those at the client's last evaluation. Blue: peers of the client's true cluster; orange:
+    peers of other clusters.
     """
     if not len(view.graph_times) or len(view.clients) < 2 or view.measure is None:
         return None

@@ -123,10 +123,10 @@ def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class Hurt(NamedTuple):
-    """A client with a drop in its accuracy after the departure of another client.
+    """A client whose accuracy dropped after the departure of another client.
 
-    share: the weight that it gave the departed client over its largest weight; None without a graph. usual:
-    the 90th percentile of its earlier drops between two evaluations; None without any.
+    share: the client's weight for the departed client, divided by the client's largest weight; None without a
+    graph. usual: the 90th percentile of the client's earlier drops between two evaluations; None without any.
     """
 
     departure: LifecycleEvent

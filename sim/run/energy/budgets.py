@@ -1,4 +1,4 @@
-"""Budgets of energy: the moment at which each client has used its budget, and the end of the run."""
+"""Budgets of energy: the moment at which each client exhausts its budget, and the end of the run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class EnergyBudgets(RunHook):
         return 1.0 if client.name in self._spent or share > 1 - _ROUNDING else share
 
     def _look_ahead(self, client: ClientLife) -> None:
-        """Set the time at which a client will have used its budget if nothing changes before."""
+        """Set the time at which a client will exhaust its budget if nothing changes before."""
         if (timer := self._timers.pop(client.name, None)) is not None:
             timer.cancel()
         if client.name in self._spent:
@@ -128,7 +128,7 @@ class EnergyBudgets(RunHook):
             self._simulation.loop.stop()
 
     def _may_train(self, client: ClientLife, now_s: float) -> bool:
-        """Return True if a client has not used its budget, and is up or will be."""
+        """Return True if a client has not exhausted its budget, and is up or will be."""
         if client.name in self._spent:
             return False
         return client.up or self._last_arrivals_s.get(client.index, -1.0) > now_s

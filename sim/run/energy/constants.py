@@ -1,4 +1,4 @@
-"""Constants of energy of each client and server, as a scenario states them; None for unknown ones."""
+"""Energy constants of each client and server, as stated in a scenario; None for unknown constants."""
 
 from __future__ import annotations
 
@@ -155,5 +155,5 @@ def _require_for_budget(scenario: Scenario, budget_j: float, clients: Clients) -
     has_other_end = scenario.run.duration is not None or scenario.run.iterations is not None
     if not has_other_end and not all(watts and all(watts) for watts in powers):
         raise UserError(
-            f"{about}: a client with a power of 0 W may never use this budget; also set run.duration"
+            f"{about}: a client with a power of 0 W might never exhaust this budget; also set run.duration"
         )

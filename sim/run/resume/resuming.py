@@ -112,11 +112,12 @@ class ResumableRun:
         code: bool = True,
         method: type[Client] | None = None,
     ) -> Scenario:
-        """Return the run's scenario, changed as by `--set` and `--unset`, with entries of another file.
+        """Return the run's scenario with changed keys. Raises UserError.
 
-        method: a class that replaces the copy in the results, with the same source text. In a fork, changes
-        of keys that can change during a run become a `[[change]]` at its time. without: clients that crash
-        right after a fork and do not return. Raises UserError.
+        changes, unset: as for `--set` and `--unset`; in a fork, changes of keys that can change during a run
+        become a `[[change]]` at the time of the fork. more: a file with entries to add. method: a class that
+        replaces the copy in the results, with the same source text. without: clients that crash right after
+        the fork and do not return.
         """
         file = RunDirectory.found(self.path).file("scenario.toml")
         given = [*(f"--unset {key}" for key in unset), *changes]
@@ -362,7 +363,7 @@ class Provenance(BaseModel):
 
 @contextmanager
 def version_added_to_errors(folder: Path) -> Iterator[None]:
-    """Add the version that wrote the results to a UserError about their scenario, if it differs."""
+    """Add to a UserError about a scenario in results the version that wrote the results, if it differs."""
     try:
         yield
     except UserError as error:

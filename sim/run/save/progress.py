@@ -16,8 +16,8 @@ WRITING = "writing results"
 class Progress:
     """Progress of a run. None: unknown, or not a limit of this run.
 
-    elapsed_s and remaining_s are wall-clock time, the latter an estimate; virtual_s and duration_s are
-    virtual time. iterations: the least of all clients that are up and still train, out of `last_iteration`.
+    elapsed_s is wall-clock time, and remaining_s an estimate of it; virtual_s and duration_s are virtual
+    time. iterations: the least of all clients that are up and still train, out of `last_iteration`.
     budget_spent: the smallest used share of a budget among the clients that are up. reached: the mean of the
     quality `measure`. diverged: the number of models that are not finite.
     """

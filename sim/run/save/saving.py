@@ -52,9 +52,9 @@ def create_directory(
 ) -> RunDirectory:
     """Create the directory of a run before its start, with the run's description.
 
-    made: the conditions of the values besides the scenario (`made_by`), by default without the data. fork:
-    the summary's entry of a fork. parent: metrics of its parent. Raises UserError if results cannot be
-    written.
+    made: the conditions besides the scenario that affect the values (`made_by`), by default without the data.
+    fork: the entry `fork` of the summary. parent: for a fork, the metrics of its parent. Raises UserError if
+    results cannot be written.
     """
     directory = RunDirectory.create(
         out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite

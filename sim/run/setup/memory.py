@@ -82,9 +82,9 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: Room) -> No
     held, own = share * models_bytes(each) + sum(constants.values()), own_bytes(scenario, each)
     if own > available:
         raise UserError(
-            f'protocol.name = "{scenario.protocol.name}": besides the clients\' models the method keeps '
-            f"{_gb(own)}, with {largest.model.numel:,} parameters per model, but {device} has "
-            f"{_gb(available)}; use a smaller model, or smaller settings of the protocol"
+            f'protocol.name = "{scenario.protocol.name}": the method keeps {_gb(own)} besides the clients\' '
+            f"models ({largest.model.numel:,} parameters per model), but {device} has {_gb(available)}; use "
+            "a smaller model, or smaller settings of the protocol"
         )
     if held + own > available:
         besides = f", and other data of the method ({_gb(own)}), take" if own else " take"

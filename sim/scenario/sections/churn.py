@@ -39,8 +39,8 @@ class Churn(Settings):
     """The clients."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the clients to which the event can happen at that time, drawn at random, instead of `clients`.
-    For a join, these are the clients that no other entry names, no earlier join has drawn, and no process has
-    in its pool."""
+    A join can happen to the clients that no other entry names, that no earlier join has drawn, and that are
+    in the pool of no process."""
     cluster: CountOrZero | None = None
     """True cluster, instead of `clients`: all clients in it to which the event can happen at that time."""
     spread: Duration = default("0 s")

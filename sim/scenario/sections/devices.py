@@ -167,7 +167,7 @@ class Devices(Settings):
         return found
 
     def all_slow_times(self) -> Iterator[tuple[SlowTimes, tuple[int, ...]]]:
-        """Return all slow times, each from a list with its index."""
+        """Yield all slow times, each with its index as a tuple; the tuple is empty outside of a list."""
         yield from ((slow, (number,)) for number, slow in enumerate(self.slowdown))
         yield from ((slow, ()) for slow in (self.periodic, self.measured, self.transient) if slow is not None)
         yield from ((slow, (number,)) for number, slow in enumerate(self.slow_times))

@@ -35,7 +35,7 @@ class ServerSection(Settings):
     """Energy for each byte that a server sends or receives; by default `network.energy_per_byte`."""
     pue: PowerUsageEffectiveness | None = None
     """Power usage effectiveness of the servers' data center: all its energy divided by the energy of its
-    computers. It multiplies the cost and the CO2 of servers, which are unknown without it."""
+    computers. This factor multiplies the cost and the CO2 of servers, which are unknown without this key."""
     region: Region | None = None
     """Region of the servers in the files of `[energy]`."""
     crash: tuple[ServerCrash, ...] = ()

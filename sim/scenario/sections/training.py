@@ -73,7 +73,7 @@ class TrainingOverride(SelectedClients):
     """
 
     optimizer: OptimizerKind | None = None
-    """Optimizer of these clients. Settings that it does not use, such as `momentum`, get their defaults."""
+    """Optimizer of these clients. Settings that this optimizer does not use get the default values."""
     learning_rate: PositiveWeight | None = None
     """Step size of these clients. A `[[change]]` of the step size does not affect them."""
     schedule: RateSchedule | None = None

@@ -17,7 +17,7 @@ _ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
 
 
 def names_here() -> tuple[str, ...]:
-    """Return the names of this machine and this user that tell something."""
+    """Return the names that identify this machine and this user."""
     found = {gethostname(), gethostname().partition(".")[0]}
     with suppress(Exception):  # a user without a name
         found.add(getuser())

@@ -138,7 +138,7 @@ def _require_harmless(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None
         raise UserError(f"has {len(entries):,} files; must have at most {_FILES_MAX:,}")
     total = sum(entry.file_size for entry in entries)
     if total > max(_SMALL, _PACKED * packed_bytes):
-        raise UserError(f"states {total:,} bytes of files in {packed_bytes:,} bytes; must be less")
+        raise UserError(f"would unpack {packed_bytes:,} bytes to {total:,} bytes; must be less")
     seen: set[str] = set()
     for entry in entries:
         shown = one_line(entry.filename, 100)
@@ -197,7 +197,7 @@ def _listed(archive: zipfile.ZipFile) -> FileList:
         number = found.get(KEY) if isinstance(found, dict) else None
         if isinstance(number, int) and number > FORMAT:
             raise UserError(
-                f"{LIST}: {KEY} = {number}: a later version of coterie wrote it; install that version"
+                f"{LIST}: {KEY} = {number}: written by a later version of coterie; install that version"
             )
     try:
         return FileList.model_validate_json(content)

@@ -90,7 +90,7 @@ def made_by(run: RunDirectory) -> tuple[Any, Any]:
 
 
 def main_figures(summary: Mapping[str, Any]) -> list[str]:
-    """Return the names of the figures that stand in tables."""
+    """Return the names of the figures that appear in tables."""
     measure = summary.get("measure") or "accuracy"
     wanted = [f"{measure}.mean", f"{measure}.worst_decile", "loss.mean", "better_than_alone", "graph.l1"]
     wanted += ["messages.bytes", "work.steps.mean", "virtual_seconds"]

@@ -13,8 +13,8 @@ _GROUPS = 4
 def expected_best_of(scores: Sequence[float], values: Sequence[float], k: int) -> float:
     """Return the expected value of the trial that has the best score among k random ones of all n trials.
 
-    scores: higher is better, -inf is a failure. values: a quantity of each trial, for example its score; of
-    failed trials nan. Returns nan if k trials may all have failed.
+    scores: higher is better, -inf is a failure. values: a quantity of each trial, such as the score; nan for
+    failed trials. Returns nan if all of k random trials can be failed ones.
 
     The trial of rank r (from 0) is the best of a random subset of k with probability C(n-1-r, k-1) / C(n, k).
     """
@@ -31,10 +31,10 @@ def numbers_of_trials(trials: int) -> list[int]:
 
 
 def spread(scores: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of the value that each of four quarters of the trials selects.
+    """Return mean and standard deviation of the values that four smaller searches would select.
 
-    Every quarter is a smaller study: trials 0, 4, 8, ..., then 1, 5, 9, ... Both are nan with fewer than
-    eight trials, and if all trials of a quarter failed.
+    Each smaller search has every fourth trial: 0, 4, 8, ..., then 1, 5, 9, ... Both numbers are nan with
+    fewer than eight trials, and if all trials of a smaller search failed.
     """
     if len(scores) < 2 * _GROUPS:
         return math.nan, math.nan

@@ -93,8 +93,8 @@ class TuningTrial:
     """One choice of settings of a method, and its results.
 
     settings: searched settings by whole key; empty for the settings of the scenario. selection, test: mean of
-    the last tenth of the evaluations, over clients, seeds and conditions; nan if a run failed. reason: why it
-    failed.
+    the last tenth of the evaluations, over clients, seeds and conditions; nan if a run failed. reason: why
+    the run failed.
     """
 
     method: TunedMethod

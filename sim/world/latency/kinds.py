@@ -30,5 +30,5 @@ else:
 
 
 def latency_model(latency: Latency, key: str, participants: Participants) -> LatencyModel:
-    """Return the model of the stated latency. key: the scenario's key of it, for errors. Raises UserError."""
+    """Return the model of the stated latency. key: its key in the scenario, for errors. Raises UserError."""
     return latency.build(key, participants) if isinstance(latency, LatencyByNode) else latency

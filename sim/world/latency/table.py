@@ -39,7 +39,7 @@ class TableLatency(LatencyByNode, RepeatedFile):
 
 @dataclass(frozen=True)
 class LatencyOverTime:
-    """Latency of the moment at which a message departs, times a jitter drawn for each message."""
+    """Latency at the moment when a message departs, times a jitter drawn for each message."""
 
     table: ConnectionTable
     jitter: float

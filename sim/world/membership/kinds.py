@@ -77,7 +77,7 @@ class Swim(MembershipKind):
     news_per_message: Count = 6
     """Largest number of updates about peers in a message."""
     reconnect: PositiveDuration = default("30 s")
-    """Time between two pings of a dead peer, because the network may only have cut it off."""
+    """Time between two pings of a peer declared dead, which might be up but cut off by the network."""
 
     @model_validator(mode="after")
     def _timeout_in_period(self) -> Swim:

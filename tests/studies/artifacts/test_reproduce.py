@@ -381,7 +381,7 @@ def of_mode(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
-    "bomb": ([("a", bytes(200 << 20)), listing("a")], "states 209,"),
+    "bomb": ([("a", bytes(200 << 20)), listing("a")], "bytes to 209,"),
     "up": ([("../a", b"x"), listing("../a")], "without . and .."),
     "up within": ([("b/../../a", b"x"), listing("b/../../a")], "without . and .."),
     "absolute": ([("/tmp/a", b"x"), listing("/tmp/a")], "must be a relative path"),
@@ -402,7 +402,7 @@ HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
     "both": ([("a", b"x"), ("a/b", b"x"), listing("a", "a/b")], "both a file and a folder"),
     "no list": ([("a", b"x")], "is not an archive of `coterie pack`"),
     "odd list": ([("a", b"x"), (LIST, b"[1]")], "is not a list of files"),
-    "later": ([("a", b"x"), listing("a", format=99)], "a later version of coterie wrote it"),
+    "later": ([("a", b"x"), listing("a", format=99)], "written by a later version of coterie; install"),
     "missing": ([listing("a")], "a: is missing"),
     "unlisted": ([("a", b"x"), ("b", b"x"), listing("a")], "b: is not in"),
     "size": ([("a", b"xx"), listing("a")], "does not have the size"),

@@ -47,8 +47,8 @@ class Backend(ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the gradient of each client's mean loss, [N, P], with batch norms in training mode.
 
-        It is 0 for the U untrained parameters. Also returns their values after the step, [N, U]; None if U =
-        0.
+        The gradient is 0 for the U untrained parameters. Also returns the values of the untrained parameters
+        after the step, [N, U]; None if U = 0.
         """
 
     @abstractmethod

@@ -17,8 +17,8 @@ LEVELS_PER_PHASE = 1 << 16
 class GraphNode:
     """Computation whose result has not been needed yet.
 
-    Only its output slots hold a reference to it, and it holds weak references to them. When the last handle
-    on its outputs is dropped, the node is dropped, too: unreadable results are never computed.
+    Only the output slots hold a reference to the node, and the node holds weak references to the slots. When
+    the last handle on an output is dropped, the node is dropped, too: unreadable results are never computed.
     """
 
     __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")

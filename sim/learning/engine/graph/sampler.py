@@ -147,9 +147,9 @@ class BatchSampler:
         return dict(enumerate(zip(rows.chunk(steps), targets.chunk(steps), strict=True), start=step))
 
     def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
-        """Return the weights of the samples of batch number `step`, [M, B], for its first M jobs.
+        """Return the weights of the samples in batch number `step` of the first M jobs, [M, B].
 
-        weights: for all samples of each job's client, [M, most samples].
+        weights: the weights of all samples of each job's client, [M, most samples].
         """
         if batches.positions is None:
             return weights

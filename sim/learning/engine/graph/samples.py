@@ -121,12 +121,12 @@ def _summed_bits(numbers: np.ndarray) -> bytes:
 
 
 class ClientData:
-    """Training, validation and test samples of every client, and the permutation of labels that it sees.
+    """Training, validation and test samples of all clients, and the permutation of labels of each client.
 
     train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32), for texts both
-    int64 [n, T], of training and validation rows; test: likewise. train_rows, validation_rows, test_rows:
-    rows that each client owns. label_maps: [clients, classes] or None. output_numbers: size of a model's
-    output for a sample, if it may exceed the sample, as for texts.
+    int64 [n, T], of training and validation rows. test: the same for test rows. train_rows, validation_rows,
+    test_rows: rows that each client owns. label_maps: [clients, classes] or None. output_numbers: size of a
+    model's output for a sample, if it may exceed the sample, as for texts.
     """
 
     def __init__(

@@ -15,11 +15,11 @@ class BatchNorm(_BatchNorm):
 
     The statistics are therefore sent, mixed and stored with a model, and each client has separate ones under
     `vmap`. In training, inputs are normalized by the batch's mean and biased variance, and the running
-    statistics move towards its mean and unbiased variance: they are assigned to the module's attributes, from
-    which `TrainingPass` reads them. Linear combinations of models may have a negative running variance; it
-    counts as 0.
+    statistics move towards the batch's mean and unbiased variance. The new statistics are assigned to the
+    module's attributes, from which `TrainingPass` reads them. Linear combinations of models can have a
+    negative running variance, which counts as 0.
 
-    It is a subclass of torch's class, so that code that finds norms by `isinstance` finds it.
+    For `isinstance`, this layer is one of torch's classes.
     """
 
     untrained = ("running_mean", "running_var")

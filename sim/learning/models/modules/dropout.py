@@ -11,7 +11,7 @@ class Dropout(nn.Dropout):
 
     The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
     step. Each call within a step uses the next number, so masks differ between clients and are reproducible.
-    In evaluation nothing is dropped. Code that finds dropout layers by `isinstance` finds it.
+    In evaluation nothing is dropped. For `isinstance`, this layer is a `torch.nn.Dropout`.
     """
 
     untrained = ("draw",)

@@ -1,6 +1,7 @@
 """Llama's architecture, of any size, with the names of its checkpoints.
 
-Attention is written as products, since torch's fused one would run for one client at a time under vmap.
+Attention is written as products, because torch's fused attention would run for one client at a time under
+vmap.
 """
 
 from __future__ import annotations

@@ -166,13 +166,13 @@ function show_client() {
   if (client && knows && state_of(actor) !== DOWN) facts.push(["mailbox", mailbox_words(run, actor, time)]);
   if (made) facts.push(["contributions", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
-  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last model from it", "arrived"] : [])];
+  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last model from it", "sent at", "arrived"] : [])];
   const rows = peers.slice(0, MOST_PEERS).map(peer => {
     const model = models.get(peer), cells = [link(peer)];
     if (run.clusters) cells.push(run.is_client(peer) ? String(run.clusters[peer]) : "");
     if (place >= 0 && client) cells.push(row.has(peer) ? String(Number(row.get(peer).toPrecision(3))) : "");
     if (made) cells.push(run.is_client(peer) ? percent(made.shares[peer]) : "");
-    if (knows) cells.push(model ? `${model.type}, sent ${clock(model.sent)}` : "none", model ? `${age(time - model.end)} ago` : "");
+    if (knows) cells.push(...(model ? [model.type, clock(model.sent), `${age(time - model.end)} ago`] : ["none", "", ""]));
     return cells;
   });
   fill(by_id("peers"), heads, rows);

@@ -120,8 +120,8 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const of = run.clusters ? `${own} comes from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} comes from the client, and ${others} from other clients`;
-  return `In its model at ${clock(made.time)}, ${of}: shares of the training done since ${clock(made.since)}.`;
+  const by = run.clusters ? `${own} was done by the client, ${cluster} by its cluster, and ${others} by other clients` : `${own} was done by the client, and ${others} by other clients`;
+  return `Of the training since ${clock(made.since)} that its model at ${clock(made.time)} contains, ${by}.`;
 }
 
 function overview(run, time) {
