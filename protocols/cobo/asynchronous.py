@@ -268,11 +268,11 @@ class CoBoAsynchronous(Client):
         )
 
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
-        """Return (model, time in s, iterations) of this client, to compare with a model after `iterations`.
+        """Return this client's model for a comparison with a peer's model, its time in s and its iterations.
 
-        On the simplex, for a peer that is far behind, `model` is the client's model after the same number of
-        iterations, interpolated between the two nearest kept models. In rounds, both clients have made equal
-        progress; with a later model, all gradients would be larger and would agree.
+        iterations: those of the peer's model. On the simplex, for a peer that is far behind, the model is that
+        after the same number of iterations, interpolated between the two nearest kept models: the gradients
+        of the newest model would all be larger and would agree. Otherwise, it is the newest model.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):

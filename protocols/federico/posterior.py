@@ -53,7 +53,9 @@ class Record:
 
 
 class LossTable:
-    """Tracked losses of one client's candidates; the cost of `record` depends only on the passed losses.
+    """Tracked losses of one client's candidates.
+
+    The time of `record` depends on the number of losses that it gets, not on the number of candidates.
 
     candidates: the candidates at the start, all with L = l = 0 (algorithm 1, line 3), so that they have equal
     weights and all are tried before any is tried twice. momentum: beta; None for the sum of eq. 24.

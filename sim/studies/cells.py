@@ -201,9 +201,11 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
     count = scenario.clients.count
     if excluded and (excluded[-1] >= count or len(excluded) == count):
-        what = f"client {excluded[-1]}" if excluded[-1] >= count else "every client"
+        is_unknown = excluded[-1] >= count
+        unknown = f"client {excluded[-1]}; must be from 0 to {count - 1}"
+        what = unknown if is_unknown else f"all {count} clients; must leave at least one"
         cases = ", ".join(str(value) for choice in excluding for value in choice.values.values())
-        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", of_all.file)
+        raise UserError(f"sweep.case: {cases} excludes {what}", of_all.file)
     cell = SweepCell(
         values=values,
         seed=seed,

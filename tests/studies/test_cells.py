@@ -206,8 +206,8 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("excluded", "said"),
     [
-        ("[4]", "sweep.case: gossip excludes client 4 of 4, numbered from 0"),
-        ("[0, 1, 2, 3]", "sweep.case: gossip excludes every client of 4, numbered from 0"),
+        ("[4]", "sweep.case: gossip excludes client 4; must be from 0 to 3"),
+        ("[0, 1, 2, 3]", "sweep.case: gossip excludes all 4 clients; must leave at least one"),
     ],
 )
 def test_a_case_excludes_some_of_the_clients_that_there_are(tmp_path: Path, excluded: str, said: str) -> None:

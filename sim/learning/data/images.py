@@ -37,7 +37,7 @@ class ImageArrays:
 
     @property
     def floats_bytes(self) -> int:
-        """Bytes of the images, with a copy in float32."""
+        """Memory in bytes of the images and a float32 copy of them."""
         return (1 + FLOAT_BYTES) * (self.train_x.size + self.test_x.size)
 
 

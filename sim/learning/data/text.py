@@ -89,12 +89,14 @@ class TextData(DataSection):
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
         parts = []
         for index in (0, 1):
-            windows = [self._windows(tokenizer.numbers(text[index])) for text in texts]
-            for language, found in zip(self.languages, windows, strict=True):
-                if not len(found):
+            tokens = [tokenizer.numbers(text[index]) for text in texts]
+            for language, found in zip(self.languages, tokens, strict=True):
+                if len(found) <= self.context:
                     purpose = ("training", "test")[index]
-                    problem = f"the {purpose} text of {language} has fewer tokens than a window and one more"
-                    raise UserError(f"data.context = {self.context}: {problem}; use a smaller context")
+                    problem = f"the {purpose} text of {language} has only {len(found):,} tokens"
+                    least = f"must have at least {self.context + 1:,}, one more than the context"
+                    raise UserError(f"data.context = {self.context}: {problem}; {least}")
+            windows = list(map(self._windows, tokens))
             whose = np.repeat(np.arange(len(windows)), [len(found) for found in windows])
             parts.append((np.concatenate(windows), whose))
         (train, of_train), (test, of_test) = parts

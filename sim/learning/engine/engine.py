@@ -219,7 +219,7 @@ class Engine:
     ) -> tuple[Vector, Vector | None]:
         """Return the parameters after training from `start`, and the new optimizer state, if any.
 
-        A short combination as `start` is summed in the same call. job.strengths[k] is the strength of the
+        If `start` is a sum of a few vectors, the same call also computes the sum. job.strengths[k] is the strength of the
         pull towards anchors[k]. weights: if the operation is `weighted`. Raises ValueError if the counts of
         strengths and anchors differ.
         """

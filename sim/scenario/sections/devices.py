@@ -71,7 +71,7 @@ class DeviceClass(Settings):
 
 
 class DeviceOverride(Settings):
-    """Exceptions from the distribution, for some clients' devices."""
+    """Exceptions to the distribution for the devices of some clients."""
 
     clients: ClientList
     """The clients."""

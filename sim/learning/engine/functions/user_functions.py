@@ -40,7 +40,7 @@ Function = Callable[..., Any]
 
 
 class FunctionEngine(VectorEngine, Protocol):
-    """Part of an engine that functions use."""
+    """Interface of the engine that the functions passed to `apply` need."""
 
     device: torch.device
     read_log: ReadLog

@@ -120,8 +120,8 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const by = run.clusters ? `${own} was done by the client, ${cluster} by its cluster, and ${others} by other clients` : `${own} was done by the client, and ${others} by other clients`;
-  return `Of the training since ${clock(made.since)} that its model at ${clock(made.time)} contains, ${by}.`;
+  const by = run.clusters ? `${own} from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} from the client, and ${others} from other clients`;
+  return `Contributions to its model at ${clock(made.time)}, counting training since ${clock(made.since)}: ${by}.`;
 }
 
 function overview(run, time) {
