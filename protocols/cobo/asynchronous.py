@@ -270,9 +270,9 @@ class CoBoAsynchronous(Client):
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
         """Return this client's model for a comparison with a peer's model, its time in s and its iterations.
 
-        iterations: those of the peer's model. On the simplex, for a peer that is far behind, the model is that
+        iterations: those of the peer's model. On the simplex, for a peer that is far behind, return the model
         after the same number of iterations, interpolated between the two nearest kept models: the gradients
-        of the newest model would all be larger and would agree. Otherwise, it is the newest model.
+        of the newest model would all be larger and would agree. Otherwise, return the newest model.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):

@@ -166,7 +166,7 @@ function show_client() {
   if (client && knows && state_of(actor) !== DOWN) facts.push(["mailbox", mailbox_words(run, actor, time)]);
   if (made) facts.push(["contributions", made_of_words(run, actor, made)]);
   by_id("facts-list").replaceChildren(...facts.flatMap(([name, what]) => [element("dt", name), element("dd", what)]));
-  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last message with a model", "sent at", "arrived"] : [])];
+  const heads = ["peer", ...(run.clusters ? ["cluster"] : []), ...(place >= 0 && client ? ["weight"] : []), ...(made ? ["share"] : []), ...(knows ? ["last model message", "sent at", "arrived"] : [])];
   const rows = peers.slice(0, MOST_PEERS).map(peer => {
     const model = models.get(peer), cells = [link(peer)];
     if (run.clusters) cells.push(run.is_client(peer) ? String(run.clusters[peer]) : "");
