@@ -19,6 +19,7 @@ import polars as pl
 from scipy.stats import spearmanr
 
 from sim.results.palette import DARK, FONT, LIGHT
+from sim.results.text import counted
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, CSV, PICTURE = (
@@ -31,6 +32,8 @@ LOCAL, ORACLE = "local", "oracle"
 TUNED_ON = ("digits, Dirichlet 0.4", "digits, permuted labels")
 """Tables on which the settings were selected."""
 IID = "digits, IID"
+TRANSFERRED = "Fashion-MNIST"
+"""Data set on which no settings were selected."""
 ONE_MODEL = frozenset(
     (
         "afl",
@@ -94,6 +97,8 @@ def parts(frame: pl.DataFrame) -> dict[str, str]:
         groups.setdefault(name.partition(", ")[0] if ", " in name else "drawn", []).append(name)
     for group, tables in groups.items():
         found[f"table {group}"] = "\n".join(_table(frame, tables))
+    if other := [name for name in names if name.startswith(TRANSFERRED)]:
+        found["transfer"] = "\n".join(_diverged(frame, other))
     found["ranks"] = "\n".join(_rank_correlations(frame))
     if IID in names:
         found["iid"] = "\n".join(_where_all_agree(frame.filter(pl.col("table") == IID)))
@@ -104,15 +109,17 @@ def parts(frame: pl.DataFrame) -> dict[str, str]:
 def _first_of_each(frame: pl.DataFrame) -> Iterator[str]:
     yield "| table | first | not clearly below it | better than local training |"
     yield "| --- | --- | --- | ---: |"
+    others = frame["method"].n_unique() - 1
     for (name,), rows in frame.group_by("table", maintain_order=True):
-        best = rows.sort("mean", descending=True).row(0, named=True)
-        near = rows.filter((pl.col("high") >= best["mean"]) & (pl.col("method") != best["method"]))
+        whole = rows.filter(pl.col("seeds") == rows["seeds"].max())
+        best = whole.sort("mean", descending=True).row(0, named=True)
+        near = whole.filter((pl.col("high") >= best["mean"]) & (pl.col("method") != best["method"]))
         better = rows.filter(pl.col("difference_low") > 0)
         named = ", ".join(near.sort("mean", descending=True)["method"].head(5)) or "none"
-        more = f", and {near.height - 5} others" if near.height > 5 else ""
+        more = f", and {counted(near.height - 5, 'other')}" if near.height > 5 else ""
         yield (
             f"| {name} | {best['method']}: {_percent(best['mean'])} | {named}{more} | "
-            f"{better.height} of {rows.height - 1} methods |"
+            f"{better.height} of {others} methods |"
         )
 
 
@@ -143,15 +150,15 @@ def _table(frame: pl.DataFrame, tables: Sequence[str]) -> Iterator[str]:
         cells = []
         for rows in shown.values():
             row = rows.filter(pl.col("method") == method)
-            cells.append(_cell(row.row(0, named=True), seeds) if row.height else "-")
+            cells.append(_cell(row.row(0, named=True), seeds) if row.height else "diverged")
         yield f"| {method} | {' | '.join(cells)} |"
 
 
 def _cell(row: dict[str, Any], seeds: object) -> str:
-    half = (row["high"] - row["low"]) / 2
+    half = "" if row["high"] is None else f" ± {_percent((row['high'] - row['low']) / 2)}"
     hurt = "" if row["hurt"] is None or row["method"] == LOCAL else f" ({100 * row['hurt']:.0f})"
     diverged = "" if row["seeds"] == seeds else f", {row['seeds']} of {seeds} seeds"
-    return f"{_percent(row['mean'])} ± {_percent(half)}{hurt}{diverged}"
+    return f"{_percent(row['mean'])}{half}{hurt}{diverged}"
 
 
 def _percent(share: float) -> str:
@@ -166,6 +173,21 @@ def _rank_correlations(frame: pl.DataFrame) -> Iterator[str]:
         if name not in TUNED_ON:
             both = rows.join(tuned, on="method", suffix="_tuned")
             yield f"| {name} | {spearmanr(both['mean'], both['mean_tuned']).statistic:.2f} |"
+
+
+def _diverged(frame: pl.DataFrame, tables: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence about the runs of these tables without a finite result."""
+    seeds, shown = frame["seeds"].max(), frame.filter(pl.col("table").is_in(tables))
+    assert isinstance(seeds, int)
+    methods = frame["method"].unique(maintain_order=True).to_list()
+    finite = {method: shown.filter(pl.col("method") == method)["seeds"].sum() for method in methods}
+    each, total = seeds * len(tables), seeds * len(tables) * len(methods)
+    lost = {method: each - count for method, count in finite.items() if count < each}
+    named = ", ".join(f"{name} ({count})" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
+    yield (
+        f"{sum(lost.values()):,} of {total:,} runs diverge, and are not part of the means. By method, of "
+        f"{each} runs each: {named}."
+    )
 
 
 def _where_all_agree(rows: pl.DataFrame) -> Iterator[str]:
@@ -233,9 +255,13 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 860, 520, 56, 44
 
 
 def picture(frame: pl.DataFrame) -> str:
-    """Return an SVG: mean accuracy over all tables against megabytes sent by all clients (log scale)."""
+    """Return an SVG: mean accuracy against megabytes sent by all clients (log scale).
+
+    Means are taken over the tables of the data on which the settings were selected, and over drawn scenarios.
+    """
     from math import log10
 
+    frame = frame.filter(~pl.col("table").str.starts_with(TRANSFERRED))
     all_tables = frame["table"].n_unique()
     means = (
         frame.group_by("method", maintain_order=True)
@@ -267,7 +293,7 @@ def picture(frame: pl.DataFrame) -> str:
         body.append(f'<path class="local" d="M{LEFT} {y_of(local):.0f}H{WIDTH}"/>')
         body.append(f'<text class="faint" x="{LEFT + 4}" y="{y_of(local) - 4:.0f}">local training</text>')
     body += _points(means["method"].to_list(), [*map(x_of, logs)], [*map(y_of, accuracies)])
-    axis = "megabytes sent by all clients (log scale); upwards: mean accuracy over all tables, %"
+    axis = "megabytes sent by all clients (log scale); upwards: mean accuracy, %"
     body.append(f'<text class="faint" x="{LEFT}" y="{HEIGHT - 8}">{axis}</text>')
     return "\n".join([_opening(), *body, "</svg>\n"])
 
