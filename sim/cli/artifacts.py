@@ -69,7 +69,10 @@ def reproduce(
         int | None, Option(min=1, metavar="N", help="Number of runs to repeat; by default 3.")
     ] = None,
     all_: Annotated[bool, Option("--all", help="Repeat all runs.")] = False,
-    out: Annotated[Path | None, Option(help="New folder for the unpacked archive and the results.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="New folder for the unpacked archive and the results; by default reproduced-ARCHIVE."),
+    ] = None,
     tolerance: Annotated[
         float,
         Option(min=0.0, help="Relative difference within chance, for runs with fewer than three seeds."),
@@ -96,7 +99,7 @@ def reproduce(
 
         if all_ and runs is not None:
             raise UserError("--runs and --all exclude each other; pass only one of them")
-        folder = Path(f"reproduced-{archive.stem}") if out is None else out
+        folder = reproducing.free_folder(archive) if out is None else out
         count = None if all_ else runs or reproducing.SAMPLE
         made = reproducing.open_archive(archive, folder, count)
         if made.code and not no_code:

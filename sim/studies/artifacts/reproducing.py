@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,19 @@ class Reproduction:
         return self.folder / RESULT
 
 
-def open_archive(archive: Path, folder: Path, count: int | None = SAMPLE) -> Reproduction:
-    """Unpack an archive into a new folder, and choose `count` of its runs, or all. Raises UserError."""
-    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+def free_folder(archive: Path) -> Path:
+    """Return the default folder of a reproduction: `reproduced-<name>`, with a number if it has files."""
+    names = (f"reproduced-{archive.stem}{'' if number == 1 else f'-{number}'}" for number in count(1))
+    return next(folder for folder in map(Path, names) if _is_free(folder))
+
+
+def _is_free(folder: Path) -> bool:
+    return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Reproduction:
+    """Unpack an archive into a new folder, and choose `runs` of its runs, or all. Raises UserError."""
+    if not _is_free(folder):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
     try:
         files = unpack(archive, folder / ARCHIVE)
@@ -107,8 +118,8 @@ def open_archive(archive: Path, folder: Path, count: int | None = SAMPLE) -> Rep
     if not able:
         why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
         raise UserError(f"{archive}: no run of the archive can be repeated{why}")
-    step = max(1.0, len(able) / (count or len(able)))  # spread over the study, whose runs are in order
-    chosen = [able[int(number * step)] for number in range(min(count or len(able), len(able)))]
+    step = max(1.0, len(able) / (runs or len(able)))  # spread over the study, whose runs are in order
+    chosen = [able[int(number * step)] for number in range(min(runs or len(able), len(able)))]
     return Reproduction(folder, files, chosen, skipped, code)
 
 

@@ -116,6 +116,7 @@ def test_the_readme_lists_code_only_if_there_is_some(made: Path, tmp_path: Path)
     said = contents(packed.path)["README.md"].decode()
     assert ("its code" in said) == has_code and ("contains no code" in said) != has_code
     assert "comparison" not in said
+    assert "the new folder `reproduced-a`, which ends with `-2` if" in said
 
 
 @pytest.mark.long

@@ -30,7 +30,7 @@ from sim.studies.artifacts import figures
 from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
 from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
-from sim.studies.artifacts.reproducing import Reproduction, open_archive, repeat
+from sim.studies.artifacts.reproducing import Reproduction, free_folder, open_archive, repeat
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
@@ -455,6 +455,17 @@ def test_an_existing_folder_is_kept(packed: dict[str, Path], tmp_path: Path) -> 
     (tmp_path / "mine").write_text("x")
     with pytest.raises(UserError, match="must be a new or an empty folder"):
         open_archive(packed["run_of"], tmp_path)
+
+
+def test_the_default_folder_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    archive = Path("elsewhere") / "a.zip"
+    assert free_folder(archive) == Path("reproduced-a")
+    Path("reproduced-a").mkdir()
+    assert free_folder(archive) == Path("reproduced-a")
+    Path("reproduced-a", "archive").mkdir()
+    Path("reproduced-a-2").write_text("a file", encoding="utf-8")
+    assert free_folder(archive) == Path("reproduced-a-3")
 
 
 def test_a_damaged_byte_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
