@@ -99,12 +99,12 @@ def reproduce(
 
         if all_ and runs is not None:
             raise UserError("--runs and --all exclude each other; pass only one of them")
+        execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         folder = reproducing.free_folder(archive) if out is None else out
         count = None if all_ else runs or reproducing.SAMPLE
         made = reproducing.open_archive(archive, folder, count)
         if made.code and not no_code:
             echo(f"executes code of the archive: {', '.join(made.code)}", err=True)
-        execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
         started_s, total = time.perf_counter(), len(made.chosen)
         with signals_handled_by(raise_interrupted), SweepStatusLine(Terminal(stderr=True), quiet) as line:

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -61,6 +62,8 @@ class Reproduction:
     chosen: list[PackedRun]
     skipped: dict[str, str]
     code: list[str]
+    created: tuple[Path, ...] = ()
+    """Folders that did not exist before, the innermost first."""
     repeated: list[Repetition] = field(default_factory=list)
     tables: list[ComparedTable] = field(default_factory=list)
 
@@ -99,28 +102,43 @@ def _is_free(folder: Path) -> bool:
 
 
 def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Reproduction:
-    """Unpack an archive into a new folder, and choose `runs` of its runs, or all. Raises UserError."""
+    """Unpack an archive into a new folder, and choose `runs` of its runs, or all.
+
+    Raises UserError, and then leaves no folder.
+    """
     if not _is_free(folder):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
-    try:
+    created = tuple([each for each in (folder, *folder.parents) if not each.exists()])
+    with _removed_if_refused(folder, created):
         files = unpack(archive, folder / ARCHIVE)
-    except UserError:
-        shutil.rmtree(folder / ARCHIVE, ignore_errors=True)  # a changed file is found after earlier ones
-        raise
-    code = [name for name in files.files if name.endswith(".py")]
-    able, skipped = [], {}
-    for run in files.runs:
-        reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
-        if reason is None:
-            able.append(run)
-        else:
-            skipped[run.directory] = reason
-    if not able:
-        why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
-        raise UserError(f"{archive}: no run of the archive can be repeated{why}")
+        code = [name for name in files.files if name.endswith(".py")]
+        able, skipped = [], {}
+        for run in files.runs:
+            reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
+            if reason is None:
+                able.append(run)
+            else:
+                skipped[run.directory] = reason
+        if not able:
+            why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
+            raise UserError(f"{archive}: no run of the archive can be repeated{why}")
     step = max(1.0, len(able) / (runs or len(able)))  # spread over the study, whose runs are in order
     chosen = [able[int(number * step)] for number in range(min(runs or len(able), len(able)))]
-    return Reproduction(folder, files, chosen, skipped, code)
+    return Reproduction(folder, files, chosen, skipped, code, created)
+
+
+@contextmanager
+def _removed_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None]:
+    """Remove the unpacked archive, and the folders created for it, if this block raises a UserError."""
+    try:
+        yield
+    except UserError:
+        shutil.rmtree(folder / ARCHIVE, ignore_errors=True)
+        with suppress(OSError):  # another program has added files
+            for each in created:
+                if each.exists():
+                    each.rmdir()
+        raise
 
 
 def _why_not(path: Path) -> str | None:
@@ -148,7 +166,8 @@ def repeat(
     The tables of the archive's comparisons are compared, too. Scenarios are read first, so that code is
     refused before any run.
     """
-    tasks = {run.directory: _task(made, run, how) for run in made.chosen}
+    with _removed_if_refused(made.folder, made.created):
+        tasks = {run.directory: _task(made, run, how) for run in made.chosen}
     made.tables = compared_tables(made.packed)
     results: dict[str, CellResult] = {}
 

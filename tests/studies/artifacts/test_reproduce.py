@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from sim.cli.artifacts import app
@@ -230,7 +231,25 @@ def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> 
         app, ["reproduce", str(packed["run_of"]), "--out", str(tmp_path / "out"), "--no-code", "-q"]
     )
     assert said.exit_code == 2 and "--no-code forbids" in said.stderr
-    assert not (tmp_path / "out" / "reproduction.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_archive_leaves_no_folder(packed: dict[str, Path], tmp_path: Path) -> None:
+    def with_a_hash_of_others(name: str, content: bytes) -> bytes:
+        return content.replace(b"e", b"f") if name.endswith("README.md") else content
+
+    with zipfile.ZipFile(packed["run_of"]) as file:
+        members = [(name, with_a_hash_of_others(name, file.read(name))) for name in file.namelist()]
+    forged = zipped(tmp_path / "b.zip", *members)
+    for options in ((forged,), (packed["run_of"], "--no-code"), (packed["run_of"], "--device", "cuda")):
+        if "cuda" in options and torch.cuda.is_available():
+            continue
+        for out in ("new/folder", "empty"):
+            (tmp_path / "empty").mkdir(exist_ok=True)
+            command = ["reproduce", *map(str, options), "--out", str(tmp_path / out), "-q"]
+            said = CliRunner().invoke(app, command)
+            assert said.exit_code == 2, said.output
+            assert not (tmp_path / "new").exists() and not list((tmp_path / "empty").iterdir())
 
 
 def test_runs_that_cannot_be_repeated_are_named(packed: dict[str, Path], tmp_path: Path) -> None:
