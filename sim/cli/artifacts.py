@@ -59,6 +59,8 @@ def pack(
         echo(f"warning: your code names this machine: {each}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
+    if packed.files.missing:
+        echo(packed.files.missing_text)
     echo(f"reproduce it: coterie reproduce {packed.path}")
 
 
@@ -136,6 +138,8 @@ def _print(made: Reproduction) -> None:
         equal = sum(each.verdict == Verdict.equal for each in made.tables)
         are = "equal to those" if len(made.tables) > 1 else "equal to that"
         echo(f"tables: {equal:,} of {len(made.tables):,} {are} computed from the archived runs")
+    if made.files.missing:
+        echo(f"{made.files.missing_text} from the archive")
     verdict = made.verdict_of_runs
     count = sum(each.verdict == verdict for each in made.repeated)
     repeated = text.counted(len(made.repeated), "repeated run")
