@@ -126,27 +126,28 @@ class Standing:
         if len(self.settings) < 2:
             return []
         first, winners = self.ranking[0][0], dict[str, list[Setting]]()
-        for setting, groups in self.settings.items():
+        known = {setting: groups for setting, groups in self.settings.items() if first in groups}
+        for setting, groups in known.items():
             best = max(groups, key=lambda value: self.sign * self._mean(groups[value]))
             winners.setdefault(best, []).append(setting)
-        own = len(winners.pop(first, []))
+        own, lacking = len(winners.pop(first, [])), [each for each in self.settings if each not in known]
+        without = f"; it has no results {self._where(lacking)}" if lacking else ""
+        of = "settings in which it has results" if lacking else "settings"
         if not winners:
-            return [f"It is the best in {'both' if own == 2 else f'all {own:,}'} settings."]
+            every = {1: "the only", 2: "both"}.get(own, f"all {own:,}")
+            of = of if own > 1 else of.replace("settings", "setting")
+            return [f"It is the best in {every} {of}{without}."]
         found = [
             f"{self._value(best)} {self._where(settings)}{self._ahead(best, settings)}"
             for best, settings in winners.items()
         ]
         more = f"; and {counted(len(found) - _SHOWN_MAX, 'other')}" if len(found) > _SHOWN_MAX else ""
-        where = f"It is the best in {own:,} of {len(self.settings):,} settings"
-        return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}."]
+        where = f"It is the best in {own:,} of {len(known):,} {of}"
+        return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}{without}."]
 
     def _ahead(self, best: str, settings: Sequence[Setting]) -> str:
-        """Describe the lead of a value over the overall best in these settings; empty without its runs."""
-        first = self.ranking[0][0]
-        groups = [self.settings[setting] for setting in settings]
-        if not all(first in each for each in groups):
-            return ""
-        gap = self._gap(best, first, groups)
+        """Describe the lead of a value over the overall best in these settings; empty if unknown."""
+        gap = self._gap(best, self.ranking[0][0], [self.settings[setting] for setting in settings])
         if math.isnan(gap.difference.mean):
             return ""
         ahead = f"ahead by {self._difference(abs(gap.difference.mean))}"
