@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
 from sim.studies.artifacts.packing import RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
+from sim.studies.index import INDEX, SweepIndex
 from sim.studies.sweep import Execute
 from sim.studies.worker import CellOptions, CellResult, Task
 
@@ -122,9 +125,41 @@ def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Repr
         if not able:
             why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
             raise UserError(f"{archive}: no run of the archive can be repeated{why}")
-    step = max(1.0, len(able) / (runs or len(able)))  # spread over the study, whose runs are in order
-    chosen = [able[int(number * step)] for number in range(min(runs or len(able), len(able)))]
+    chosen = able if runs is None else spread(able, _settings(folder / ARCHIVE), runs)
     return Reproduction(folder, files, chosen, skipped, code, created)
+
+
+def spread(
+    runs: Sequence[PackedRun], settings: Mapping[str, Mapping[str, object]], size: int
+) -> list[PackedRun]:
+    """Return `size` of the runs, spread over all axes and seeds.
+
+    Each next run is the first whose values were chosen least often before. settings: values on the axes, by
+    folder of the run; runs without them count by `alike`.
+    """
+    keys = [[("seed", run.seed), *settings.get(run.directory, {"alike": run.alike}).items()] for run in runs]
+    used: Counter[tuple[str, object]] = Counter()
+    waiting, chosen = [(0, number) for number in range(len(runs))], list[int]()
+    while waiting and len(chosen) < size:
+        before, number = heappop(waiting)
+        now = sum(used[key] for key in keys[number])
+        if now > before:  # counts only grow, so the first run with an unchanged count has the least
+            heappush(waiting, (now, number))
+        else:
+            chosen.append(number)
+            used.update(keys[number])
+    return [runs[number] for number in sorted(chosen)]
+
+
+def _settings(packed: Path) -> dict[str, dict[str, object]]:
+    """Return the values of the runs of an archive's sweeps on their axes, by folder of the run."""
+    found = {}
+    for index in sorted((packed / RUNS).glob(f"*/{INDEX}")):
+        with suppress(UserError):  # the tables of its comparison name the damage
+            for cell in SweepIndex.read(index.parent).cells:
+                if cell.directory is not None:
+                    found[cell.directory] = dict[str, object](cell.values)
+    return found
 
 
 @contextmanager

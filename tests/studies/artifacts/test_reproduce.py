@@ -1,5 +1,6 @@
 """Archives run again elsewhere: equal figures, changed figures, other machines, and hostile archives."""
 
+import itertools
 import json
 import os
 import re
@@ -31,10 +32,17 @@ from sim.studies.artifacts import figures
 from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
 from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
-from sim.studies.artifacts.reproducing import Reproduction, free_folder, open_archive, repeat
+from sim.studies.artifacts.reproducing import (
+    Reproduction,
+    free_folder,
+    open_archive,
+    repeat,
+    spread,
+)
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
+from sim.studies.index import SweepIndex
 from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
@@ -485,6 +493,29 @@ def test_the_default_folder_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("reproduced-a", "archive").mkdir()
     Path("reproduced-a-2").write_text("a file", encoding="utf-8")
     assert free_folder(archive) == Path("reproduced-a-3")
+
+
+def test_a_sample_is_spread_over_all_axes_and_seeds() -> None:
+    cells = list(itertools.product(("local", "gossip"), (0, 0.1, 0.2), (1, 2, 3, 4)))
+    runs = [archives.PackedRun(directory=f"{m}{loss}{seed}", seed=seed, alike="") for m, loss, seed in cells]
+    settings = {f"{m}{loss}{seed}": {"method": m, "loss": loss} for m, loss, seed in cells}
+    names = [run.directory for run in spread(runs, settings, 3)]
+    assert names == ["local01", "local0.23", "gossip0.12"]
+    assert spread(runs, settings, 24) == runs and spread(runs[:2], settings, 3) == runs[:2]
+    alike = [
+        archives.PackedRun(directory=str(number), seed=number % 2, alike=str(number // 2))
+        for number in range(4)
+    ]
+    assert [run.directory for run in spread(alike, {}, 2)] == ["0", "3"]
+
+
+@pytest.mark.long
+def test_a_sample_of_a_sweep_has_several_values(packed: dict[str, Path], tmp_path: Path) -> None:
+    made = open_archive(packed["sweep_of"], tmp_path / "out", 2)
+    assert made.files.study is not None
+    cells = {cell.directory: cell for cell in SweepIndex.read(made.packed / made.files.study).cells}
+    one, two = [cells[run.directory] for run in made.chosen]
+    assert one.seed != two.seed and not one.values.items() & two.values.items()
 
 
 def test_a_damaged_byte_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
