@@ -47,12 +47,24 @@ class Standing:
 
     @cached_property
     def settings(self) -> dict[Setting, dict[str, SeedGroup]]:
-        """Groups by value of the axis, by setting; only groups with a known result."""
+        """Groups by value of the axis, by setting; only groups with a known result.
+
+        A group that another axis cannot affect is in the settings of all values of this axis. Groups that
+        the compared axis cannot affect do not count.
+        """
+        if self.axis is None:
+            return {}
         found: dict[Setting, dict[str, SeedGroup]] = {}
-        for group in self.comparison.groups if self.axis is not None else ():
-            setting = tuple(text for axis, text in group.texts.items() if axis != self.axis)
-            if not math.isnan(self._mean(group)):
-                found.setdefault(setting, {})[group.texts[self.axis or ""]] = group
+        able = [each for each in self.comparison.groups if self.axis not in each.unaffected_by]
+        known = [each for each in able if not math.isnan(self._mean(each))]
+        others = [axis for axis in self.comparison.study.axes if axis != self.axis]
+        for group in known:
+            setting = tuple([group.texts[axis] for axis in others])
+            found.setdefault(setting, {})[group.texts[self.axis]] = group
+        for setting, groups in found.items():
+            for group in known:
+                if group.stands_for(dict(zip(others, setting, strict=True))):
+                    groups.setdefault(group.texts[self.axis], group)
         return found
 
     @cached_property

@@ -213,6 +213,7 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
         values=values,
         seed=seed,
         excluded=excluded,
+        without=tuple(dict.fromkeys(axis for choice in choices for axis in choice.without)),
         overrides=overrides,
         unset=unset,
         key=digest(scenario),
