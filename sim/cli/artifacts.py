@@ -59,6 +59,8 @@ def pack(
         echo(f"warning: your code names this machine: {each}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
+    if packed.files.missing:
+        echo(packed.files.missing_text)
     echo(f"reproduce it: coterie reproduce {packed.path}")
 
 
@@ -69,7 +71,10 @@ def reproduce(
         int | None, Option(min=1, metavar="N", help="Number of runs to repeat; by default 3.")
     ] = None,
     all_: Annotated[bool, Option("--all", help="Repeat all runs.")] = False,
-    out: Annotated[Path | None, Option(help="New folder for the unpacked archive and the results.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="New folder for the unpacked archive and the results; by default reproduced-ARCHIVE."),
+    ] = None,
     tolerance: Annotated[
         float,
         Option(min=0.0, help="Relative difference within chance, for runs with fewer than three seeds."),
@@ -96,12 +101,12 @@ def reproduce(
 
         if all_ and runs is not None:
             raise UserError("--runs and --all exclude each other; pass only one of them")
-        folder = Path(f"reproduced-{archive.stem}") if out is None else out
+        execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
+        folder = reproducing.free_folder(archive) if out is None else out
         count = None if all_ else runs or reproducing.SAMPLE
         made = reproducing.open_archive(archive, folder, count)
         if made.code and not no_code:
             echo(f"executes code of the archive: {', '.join(made.code)}", err=True)
-        execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
         started_s, total = time.perf_counter(), len(made.chosen)
         with signals_handled_by(raise_interrupted), SweepStatusLine(Terminal(stderr=True), quiet) as line:
@@ -133,6 +138,8 @@ def _print(made: Reproduction) -> None:
         equal = sum(each.verdict == Verdict.equal for each in made.tables)
         are = "equal to those" if len(made.tables) > 1 else "equal to that"
         echo(f"tables: {equal:,} of {len(made.tables):,} {are} computed from the archived runs")
+    if made.files.missing:
+        echo(f"{made.files.missing_text} from the archive")
     verdict = made.verdict_of_runs
     count = sum(each.verdict == verdict for each in made.repeated)
     repeated = text.counted(len(made.repeated), "repeated run")

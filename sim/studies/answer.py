@@ -47,12 +47,24 @@ class Standing:
 
     @cached_property
     def settings(self) -> dict[Setting, dict[str, SeedGroup]]:
-        """Groups by value of the axis, by setting; only groups with a known result."""
+        """Groups by value of the axis, by setting; only groups with a known result.
+
+        A group that another axis cannot affect is in the settings of all values of this axis. Groups that
+        the compared axis cannot affect do not count.
+        """
+        if self.axis is None:
+            return {}
         found: dict[Setting, dict[str, SeedGroup]] = {}
-        for group in self.comparison.groups if self.axis is not None else ():
-            setting = tuple(text for axis, text in group.texts.items() if axis != self.axis)
-            if not math.isnan(self._mean(group)):
-                found.setdefault(setting, {})[group.texts[self.axis or ""]] = group
+        able = [each for each in self.comparison.groups if self.axis not in each.unaffected_by]
+        known = [each for each in able if not math.isnan(self._mean(each))]
+        others = [axis for axis in self.comparison.study.axes if axis != self.axis]
+        for group in known:
+            setting = tuple([group.texts[axis] for axis in others])
+            found.setdefault(setting, {})[group.texts[self.axis]] = group
+        for setting, groups in found.items():
+            for group in known:
+                if group.stands_for(dict(zip(others, setting, strict=True))):
+                    groups.setdefault(group.texts[self.axis], group)
         return found
 
     @cached_property
@@ -126,27 +138,28 @@ class Standing:
         if len(self.settings) < 2:
             return []
         first, winners = self.ranking[0][0], dict[str, list[Setting]]()
-        for setting, groups in self.settings.items():
+        known = {setting: groups for setting, groups in self.settings.items() if first in groups}
+        for setting, groups in known.items():
             best = max(groups, key=lambda value: self.sign * self._mean(groups[value]))
             winners.setdefault(best, []).append(setting)
-        own = len(winners.pop(first, []))
+        own, lacking = len(winners.pop(first, [])), [each for each in self.settings if each not in known]
+        without = f"; it has no results {self._where(lacking)}" if lacking else ""
+        of = "settings in which it has results" if lacking else "settings"
         if not winners:
-            return [f"It is the best in {'both' if own == 2 else f'all {own:,}'} settings."]
+            every = {1: "the only", 2: "both"}.get(own, f"all {own:,}")
+            of = of if own > 1 else of.replace("settings", "setting")
+            return [f"It is the best in {every} {of}{without}."]
         found = [
             f"{self._value(best)} {self._where(settings)}{self._ahead(best, settings)}"
             for best, settings in winners.items()
         ]
         more = f"; and {counted(len(found) - _SHOWN_MAX, 'other')}" if len(found) > _SHOWN_MAX else ""
-        where = f"It is the best in {own:,} of {len(self.settings):,} settings"
-        return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}."]
+        where = f"It is the best in {own:,} of {len(known):,} {of}"
+        return [f"{where}; elsewhere the best is {'; '.join(found[:_SHOWN_MAX])}{more}{without}."]
 
     def _ahead(self, best: str, settings: Sequence[Setting]) -> str:
-        """Describe the lead of a value over the overall best in these settings; empty without its runs."""
-        first = self.ranking[0][0]
-        groups = [self.settings[setting] for setting in settings]
-        if not all(first in each for each in groups):
-            return ""
-        gap = self._gap(best, first, groups)
+        """Describe the lead of a value over the overall best in these settings; empty if unknown."""
+        gap = self._gap(best, self.ranking[0][0], [self.settings[setting] for setting in settings])
         if math.isnan(gap.difference.mean):
             return ""
         ahead = f"ahead by {self._difference(abs(gap.difference.mean))}"

@@ -26,6 +26,7 @@ from sim.studies.index import CellHead, SweepHead, Value, in_words, plugin_names
 from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
+_SEED = "run.seed"
 
 
 class AxisChoice(NamedTuple):
@@ -101,7 +102,10 @@ def plan(
     """
     path, earlier = find_study(Path(path))
     if earlier is not None:
-        overrides, unset = (*earlier.overrides, *overrides), (*earlier.unset, *unset)
+        kept_of = [
+            each for each in earlier.overrides if not (isinstance(seeds, tuple) and _key(each) == _SEED)
+        ]
+        overrides, unset = (*kept_of, *overrides), (*earlier.unset, *unset)
         seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
     fixed, lists = _split_lists(overrides)
     path = find_scenario(path)
@@ -112,10 +116,11 @@ def plan(
     with errors_about(path):
         _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
     dimensions = _narrowed(_dimensions(axes, lists, map(_key, stated.overrides)), only)
-    chosen = _seeds(seeds or axes.seeds, base.run.seed)
+    chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
-    of_all = replace(stated, overrides=(*axes.set, *stated.overrides))
+    of_runs = [each for each in stated.overrides if _key(each) != _SEED]
+    of_all = replace(stated, overrides=(*axes.set, *of_runs))
     made = [make_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
@@ -210,6 +215,7 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
         values=values,
         seed=seed,
         excluded=excluded,
+        without=tuple(dict.fromkeys(axis for choice in choices for axis in choice.without)),
         overrides=overrides,
         unset=unset,
         key=digest(scenario),
@@ -254,7 +260,15 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
         axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
 
-def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
+def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:
+    """Return the seeds. Raises UserError if overrides state the first seed, but `seeds` lists all of them."""
+    stated = [each for each in overrides if _key(each) == _SEED]
+    if stated and isinstance(seeds, tuple):
+        listed_seeds = ", ".join(map(str, seeds))
+        raise UserError(
+            f"--set {stated[-1]}: the seeds are listed: {listed_seeds}; omit this option, or pass their "
+            f"number: --seeds {len(seeds)}"
+        )
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
 
 
@@ -357,6 +371,8 @@ def _split_lists(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[An
                 raise UserError(f"--set {override}: a value is missing before or after a comma")
             if _is_of_sweep(key):
                 raise UserError(f"--set {override}: keys of [sweep] apply to all runs; give one value")
+            if _key(key) == _SEED:
+                raise UserError(f"--set {override}: seeds are no axis; pass --seeds {','.join(values)}")
             lists[key.strip()] = [parsed(value) for value in values]
         else:
             fixed.append(override)

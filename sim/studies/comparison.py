@@ -120,11 +120,15 @@ class Comparison:
                 raise UserError(f"--metric {metric}: unknown in all runs; must be {allowed}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
-        """Return a group's baseline: the group with the baseline's value and the same other values."""
+        """Return a group's baseline: the group with the baseline's value and the same other values.
+
+        A group that an axis cannot affect counts for all values of this axis.
+        """
         if self._baseline is None:
             return None
         wanted = group.texts | dict([self._baseline])
-        other = next((each for each in self.groups if each.texts == wanted), None)
+        same = [each for each in self.groups if each.texts == wanted]
+        other = next(iter([*same, *[each for each in self.groups if each.stands_for(wanted)]]), None)
         return None if other is group else other
 
     def numbers(self, group: SeedGroup, metric: str, until_s: float | None = None) -> dict[int, float]:

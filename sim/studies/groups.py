@@ -35,6 +35,16 @@ class SeedGroup:
         """Values of the group by axis, as text."""
         return {axis: str(value) for axis, value in self.values.items()}
 
+    @property
+    def unaffected_by(self) -> tuple[str, ...]:
+        """Axes that cannot affect the group's case."""
+        return self.runs[0].unaffected_by
+
+    def stands_for(self, texts: Mapping[str, str]) -> bool:
+        """Return whether runs with these values on some axes, as text, would equal the runs of the group."""
+        own = self.texts
+        return all(own[axis] == text or axis in self.unaffected_by for axis, text in texts.items())
+
     def without(self, excluded: Sequence[int]) -> SeedGroup:
         return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
 

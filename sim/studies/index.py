@@ -36,11 +36,15 @@ class _OfAnyVersion(_Written):
 
 
 class CellHead(_Written):
-    """A run. values: its value on each axis. excluded: clients that do not count in comparisons."""
+    """A run. values: its value on each axis. excluded: clients that do not count in comparisons.
+
+    without: axes that cannot affect it, of which it has the first value.
+    """
 
     values: dict[str, Value]
     seed: NonNegativeInt
     excluded: tuple[NonNegativeInt, ...] = ()
+    without: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return ", ".join(filter(None, [in_words(self.values), f"seed {self.seed}"]))

@@ -43,12 +43,16 @@ WAITS = (CATCH_UP, RECOVERY)
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """A run. values: its value on each axis. clients: clients that count, None for all, minus `excluded`."""
+    """A run. values: its value on each axis. clients: clients that count, None for all, minus `excluded`.
+
+    unaffected_by: axes that cannot affect it, so that its value on them stands for all values.
+    """
 
     directory: Path
     values: Mapping[str, Value]
     clients: tuple[int, ...] | None = None
     excluded: tuple[int, ...] = ()
+    unaffected_by: tuple[str, ...] = ()
 
     @cached_property
     def view(self) -> RunView:
@@ -261,6 +265,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
             {axis: names[axis].get(value, value) for axis, value in cell.values.items()},
             counted,
             () if is_named else cell.excluded,
+            cell.without,
         )
         for cell in index.cells
         if cell.state == DONE and cell.directory is not None

@@ -138,6 +138,29 @@ def test_settings_that_some_values_lack_do_not_rank(tmp_path, monkeypatch) -> No
     assert Standing(stated(tmp_path, monkeypatch, results)).ranking == [("a", 0.9), ("b", 0.5)]
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            {("b", "5"): [1.0]},
+            "the only setting in which it has results; it has no results with speed = 5.",
+        ),
+        (
+            {("a", "2"): [0.8], ("b", "5"): [1.0]},
+            "both settings in which it has results; it has no results with speed = 5.",
+        ),
+        (
+            {("a", "2"): [0.8], ("b", "2"): [0.85], ("b", "5"): [1.0]},
+            "1 of 2 settings in which it has results; elsewhere the best is b with speed = 2 (ahead by 5.0 "
+            "points, one seed); it has no results with speed = 5.",
+        ),
+    ],
+)
+def test_settings_without_results_are_not_lost(tmp_path, monkeypatch, more, said: str) -> None:
+    results = {("a", "1"): [0.9], ("b", "1"): [0.5]}
+    assert answer(stated(tmp_path, monkeypatch, results | more))[1] == f"It is the best in {said}"
+
+
 def test_lower_is_better_for_a_distance(small: Small) -> None:
     comparison = Comparison(load_study([small[1].directory]))
     standing = Standing(comparison)

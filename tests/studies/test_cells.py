@@ -8,6 +8,7 @@ import pytest
 from sim.errors import UserError
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
+from sim.scenario.sections.sweep import Seeds
 from sim.studies.cells import as_toml, plan
 from tests.scenario.texts import SMALL
 from tests.studies.worlds import STUDY, study
@@ -101,6 +102,31 @@ def test_a_key_that_one_method_lacks_is_told_with_the_method(tmp_path: Path, met
         "in the runs with protocol.name = dpsgd",
         "put a key that only some runs have into `set` of a [[sweep.case]]",
     ]
+
+
+def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), ["run.seed=50"])
+    assert planned.seeds == (50, 51) and not planned.notices
+    assert [cell.seed for cell in planned.cells[:2]] == [50, 51]
+    assert plan(study(tmp_path), ["run.seed=50"], seeds=3).seeds == (50, 51, 52)
+
+
+@pytest.mark.parametrize(
+    ("option", "seeds", "said"),
+    [
+        ("run.seed=5,6", None, "--set run.seed=5,6: seeds are no axis; pass --seeds 5,6"),
+        ("run.seed = 5, 6", 2, "--set run.seed = 5, 6: seeds are no axis; pass --seeds 5,6"),
+        (
+            "run.seed=50",
+            (5, 6),
+            "the seeds are listed: 5, 6; omit this option, or pass their number: --seeds 2",
+        ),
+    ],
+)
+def test_seeds_are_stated_once(tmp_path: Path, option: str, seeds: Seeds | None, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        plan(study(tmp_path), [option], seeds=seeds)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "20 ms", "true", "a,b", " x", "", [1, "a"], {"k": [True]}])

@@ -18,6 +18,7 @@ from sim.errors import UserError
 from sim.results.kaplan_meier import TimesToReach
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import without_formula
+from sim.studies.answer import answer
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison, without_results
 from sim.studies.index import INDEX
@@ -172,6 +173,26 @@ def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:
     comparison = Comparison(load_study([result.directory]))
     told = "no run has the sweep's baseline method=alone; the baseline is network.loss = 0"
     assert told in comparison.warnings and comparison.baseline_text == "lost messages = 0"
+
+
+def test_a_baseline_that_an_axis_cannot_affect_counts_for_all_its_values(tmp_path: Path) -> None:
+    text = STUDY.replace('name = "alone"\n', 'name = "alone"\nwithout = ["network.loss"]\n')
+    text += '\n[sweep.compare]\nbaseline = "method=alone"\n'
+    result = run_sweep(plan(study(tmp_path, text)), out=tmp_path / "runs", execute=here)
+    comparison = Comparison(load_study([result.directory]), metrics=["distance"])
+    assert [group.label for group in comparison.groups] == ["alone, 0", "gossip, 0", "gossip, 0.2"]
+    alone, *others = comparison.groups
+    assert comparison.baseline_of(alone) is None
+    for group in others:
+        line = comparison.line(group, "distance")
+        assert comparison.baseline_of(group) is alone and line.against is not None and line.robust is not None
+        ours, theirs = [[run.number("distance") for run in each.runs] for each in (group, alone)]
+        assert line.against.difference.mean == pytest.approx(np.mean(np.subtract(ours, theirs)))
+        assert line.against.paired and not math.isnan(line.robust.improvement.mean)
+    assert "on average over the 2 values of" in answer(comparison)[0]
+    assert "no results" not in " ".join(answer(comparison))
+    by_loss = Comparison(load_study([result.directory]), metrics=["distance"], baseline="network.loss=0.2")
+    assert [by_loss.baseline_of(group) for group in by_loss.groups] == [None, by_loss.groups[2], None]
 
 
 def test_runs_that_are_named_differ_by_the_keys_of_their_scenarios(small: Small) -> None:

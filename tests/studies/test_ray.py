@@ -40,7 +40,7 @@ def test_scenarios_of_all_kinds_run_on_a_cluster(tmp_path: Path, nodes: Any) -> 
         folder = tmp_path / str(number)
         folder.mkdir()
         file, stated = KINDS[kind](folder)
-        planned = plan(file, ["run.seed=1,2", "run.duration=2 s", *stated])
+        planned = plan(file, ["run.duration=2 s", *stated], seeds=(1, 2))
         result = run_sweep(planned, out=folder / "ray", execute=on_ray(nodes.address))
         whole = run_sweep(planned, out=folder / "here", execute=here)
         assert result.errors == whole.errors == {}, kind

@@ -50,7 +50,8 @@ class PackedRun(BaseModel):
 class FileList(BaseModel):
     """The list of an archive's files, with sizes and SHA-256 hashes, and of the runs among them.
 
-    study: the folder of its sweep, if any. data: hashes of the data files that the runs read, by name.
+    study: the folder of its sweep, if any. missing: the number of planned runs without results. data: hashes
+    of the data files that the runs read, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -60,6 +61,7 @@ class FileList(BaseModel):
     name: str
     study: str | None
     runs: tuple[PackedRun, ...]
+    missing: NonNegativeInt = 0
     data: dict[str, str]
     files: dict[str, tuple[NonNegativeInt, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]]
 
@@ -67,6 +69,14 @@ class FileList(BaseModel):
     def of(cls, members: Mapping[str, Member], **facts: Any) -> Self:
         files = {name: measured(content) for name, content in sorted(members.items())}
         return cls(format=FORMAT, files=files, **facts)
+
+    @property
+    def missing_text(self) -> str:
+        """The number of planned runs without results in words; empty if all have results."""
+        if not self.missing:
+            return ""
+        are = "is" if self.missing == 1 else "are"
+        return f"{self.missing:,} of {len(self.runs) + self.missing:,} planned runs {are} missing"
 
 
 def measured(content: Member) -> tuple[int, str]:

@@ -99,11 +99,11 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     """
     require_packages("pack", "coterie pack", "rocrate")
     study = Path(os.path.abspath(study))  # without ".."
-    sweeps, runs, left_out = _found(study)
+    sweeps, runs, lacking = _found(study)
     out = Path(f"{study.name}.zip") if out is None else out
     if os.path.lexists(out):
         raise UserError(f"--out {out}: already exists; move it, or name another file")
-    contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(left_out))
+    contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(lacking))
     loaded = [(path, load_checked(path)) for path in runs]
     for _, run in loaded:
         _add_data(contents, run)
@@ -119,7 +119,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         if problem := name_problem(name):
             raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
     warnings = list(_warnings(contents, names))
-    files = _described(contents, study.name, out.name, sweeps)
+    files = _described(contents, study.name, out.name, sweeps, len(lacking))
     try:
         write_archive(out, contents.members, files)
     except OSError as error:
@@ -128,7 +128,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
 
 
 def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Return the folders of sweeps and of runs in a study, and its missing parts. Raises UserError."""
+    """Return the folders of sweeps and of runs in a study, and its missing runs. Raises UserError."""
     if (study / INDEX).is_file():
         sweeps = [study]
     elif (study / "summary.json").is_file():
@@ -303,13 +303,19 @@ def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
         yield from [f"{name}, {what}" for what in left_in(text, tuple(names))]
 
 
-def _described(contents: _Contents, name: str, archive: str, sweeps: Sequence[Path]) -> FileList:
-    """Add the descriptions of the archive, and return the list of its files."""
+def _described(
+    contents: _Contents, name: str, archive: str, sweeps: Sequence[Path], missing: int
+) -> FileList:
+    """Add the descriptions of the archive, and return the list of its files.
+
+    missing: the number of planned runs without results.
+    """
     facts: dict[str, Any] = dict(
         coterie=contents.provenance.get("coterie"),
         name=name,
         study=f"{RUNS}/{sweeps[0].name}" if len(sweeps) == 1 else None,
         runs=tuple(contents.runs),
+        missing=missing,
         data=contents.data,
     )
     contents.members[LOCK] = lock(map(contents.read, contents.code), contents.provenance).encode()

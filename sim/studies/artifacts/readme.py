@@ -1,6 +1,7 @@
 """The README of an archive: what it contains, and the two commands that reproduce it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from sim.results import text
 from sim.studies.artifacts.archive import FileList
@@ -29,9 +30,10 @@ def readme(
         question,
         "## Reproduce the results",
         f"```\npip install -r requirements.txt\ncoterie reproduce {archive} --all\n```",
-        f"The {len(files.runs):,} runs took {text.duration(round(seconds))} in total. Without `--all`, a "
+        f"{_ran(files, seconds)} Without `--all`, a "
         "sample of the runs is repeated. The command states for each figure whether it is equal, within "
-        f"chance, or not equal.{_TABLES if compared else ''}",
+        f"chance, or not equal.{_TABLES if compared else ''} Its results are in the new folder "
+        f"`reproduced-{Path(archive).stem}`, which ends with `-2` if a folder of this name has files.",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
         f"install coterie from its source with `pip install .`{_at(commit)}.",
         _code_section(code),
@@ -41,6 +43,13 @@ def readme(
     if left_out:
         parts += ["## Not in this archive", "\n".join(f"- {each}" for each in left_out)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _ran(files: FileList, seconds: float) -> str:
+    count = len(files.runs)
+    runs = "The run" if count == 1 else f"The {count:,} runs"
+    missing = f" {files.missing_text}." if files.missing else ""
+    return f"{runs} took {text.duration(round(seconds))} in total.{missing}"
 
 
 def _at(commit: object) -> str:

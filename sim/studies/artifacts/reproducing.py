@@ -6,8 +6,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
 from sim.studies.artifacts.packing import RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
+from sim.studies.index import INDEX, SweepIndex
 from sim.studies.sweep import Execute
 from sim.studies.worker import CellOptions, CellResult, Task
 
@@ -60,6 +65,8 @@ class Reproduction:
     chosen: list[PackedRun]
     skipped: dict[str, str]
     code: list[str]
+    created: tuple[Path, ...] = ()
+    """Folders that did not exist before, the innermost first."""
     repeated: list[Repetition] = field(default_factory=list)
     tables: list[ComparedTable] = field(default_factory=list)
 
@@ -87,29 +94,86 @@ class Reproduction:
         return self.folder / RESULT
 
 
-def open_archive(archive: Path, folder: Path, count: int | None = SAMPLE) -> Reproduction:
-    """Unpack an archive into a new folder, and choose `count` of its runs, or all. Raises UserError."""
-    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+def free_folder(archive: Path) -> Path:
+    """Return the default folder of a reproduction: `reproduced-<name>`, with a number if it has files."""
+    names = (f"reproduced-{archive.stem}{'' if number == 1 else f'-{number}'}" for number in count(1))
+    return next(folder for folder in map(Path, names) if _is_free(folder))
+
+
+def _is_free(folder: Path) -> bool:
+    return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Reproduction:
+    """Unpack an archive into a new folder, and choose `runs` of its runs, or all.
+
+    Raises UserError, and then leaves no folder.
+    """
+    if not _is_free(folder):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
-    try:
+    created = tuple([each for each in (folder, *folder.parents) if not each.exists()])
+    with _removed_if_refused(folder, created):
         files = unpack(archive, folder / ARCHIVE)
-    except UserError:
-        shutil.rmtree(folder / ARCHIVE, ignore_errors=True)  # a changed file is found after earlier ones
-        raise
-    code = [name for name in files.files if name.endswith(".py")]
-    able, skipped = [], {}
-    for run in files.runs:
-        reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
-        if reason is None:
-            able.append(run)
+        code = [name for name in files.files if name.endswith(".py")]
+        able, skipped = [], {}
+        for run in files.runs:
+            reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
+            if reason is None:
+                able.append(run)
+            else:
+                skipped[run.directory] = reason
+        if not able:
+            why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
+            raise UserError(f"{archive}: no run of the archive can be repeated{why}")
+    chosen = able if runs is None else spread(able, _settings(folder / ARCHIVE), runs)
+    return Reproduction(folder, files, chosen, skipped, code, created)
+
+
+def spread(
+    runs: Sequence[PackedRun], settings: Mapping[str, Mapping[str, object]], size: int
+) -> list[PackedRun]:
+    """Return `size` of the runs, spread over all axes and seeds.
+
+    Each next run is the first whose values were chosen least often before. settings: values on the axes, by
+    folder of the run; runs without them count by `alike`.
+    """
+    keys = [[("seed", run.seed), *settings.get(run.directory, {"alike": run.alike}).items()] for run in runs]
+    used: Counter[tuple[str, object]] = Counter()
+    waiting, chosen = [(0, number) for number in range(len(runs))], list[int]()
+    while waiting and len(chosen) < size:
+        before, number = heappop(waiting)
+        now = sum(used[key] for key in keys[number])
+        if now > before:  # counts only grow, so the first run with an unchanged count has the least
+            heappush(waiting, (now, number))
         else:
-            skipped[run.directory] = reason
-    if not able:
-        why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
-        raise UserError(f"{archive}: no run of the archive can be repeated{why}")
-    step = max(1.0, len(able) / (count or len(able)))  # spread over the study, whose runs are in order
-    chosen = [able[int(number * step)] for number in range(min(count or len(able), len(able)))]
-    return Reproduction(folder, files, chosen, skipped, code)
+            chosen.append(number)
+            used.update(keys[number])
+    return [runs[number] for number in sorted(chosen)]
+
+
+def _settings(packed: Path) -> dict[str, dict[str, object]]:
+    """Return the values of the runs of an archive's sweeps on their axes, by folder of the run."""
+    found = {}
+    for index in sorted((packed / RUNS).glob(f"*/{INDEX}")):
+        with suppress(UserError):  # the tables of its comparison name the damage
+            for cell in SweepIndex.read(index.parent).cells:
+                if cell.directory is not None:
+                    found[cell.directory] = dict[str, object](cell.values)
+    return found
+
+
+@contextmanager
+def _removed_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None]:
+    """Remove the unpacked archive, and the folders created for it, if this block raises a UserError."""
+    try:
+        yield
+    except UserError:
+        shutil.rmtree(folder / ARCHIVE, ignore_errors=True)
+        with suppress(OSError):  # another program has added files
+            for each in created:
+                if each.exists():
+                    each.rmdir()
+        raise
 
 
 def _why_not(path: Path) -> str | None:
@@ -137,7 +201,8 @@ def repeat(
     The tables of the archive's comparisons are compared, too. Scenarios are read first, so that code is
     refused before any run.
     """
-    tasks = {run.directory: _task(made, run, how) for run in made.chosen}
+    with _removed_if_refused(made.folder, made.created):
+        tasks = {run.directory: _task(made, run, how) for run in made.chosen}
     made.tables = compared_tables(made.packed)
     results: dict[str, CellResult] = {}
 

@@ -20,6 +20,7 @@ from sim.studies.artifacts.archive import LIST
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import open_archive
 from sim.studies.cells import plan
+from sim.studies.index import WAITING, SweepIndex
 from tests.studies.artifacts.studies import run_of, runs_of, sweep_of
 
 STUDIES = (sweep_of, runs_of, run_of)
@@ -116,6 +117,25 @@ def test_the_readme_lists_code_only_if_there_is_some(made: Path, tmp_path: Path)
     said = contents(packed.path)["README.md"].decode()
     assert ("its code" in said) == has_code and ("contains no code" in said) != has_code
     assert "comparison" not in said
+    assert "the new folder `reproduced-a`, which ends with `-2` if" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("missing", [1, 2])
+def test_missing_runs_are_counted(tmp_path: Path, missing: int) -> None:
+    sweep = sweep_of(tmp_path)
+    index = SweepIndex.read(sweep)
+    runs = len(index.cells)
+    waiting = [cell.model_copy(update=dict(state=WAITING, directory=None)) for cell in index.cells[-missing:]]
+    index.model_copy(update={"cells": (*index.cells[:-missing], *waiting)}).write(sweep)
+    archive = str(tmp_path / "a.zip")
+    words = f"{missing} of {runs} planned runs {'is' if missing == 1 else 'are'} missing"
+    assert f"\n{words}\n" in CliRunner().invoke(app, ["pack", str(sweep), "--out", archive]).stdout
+    readme = contents(Path(archive))["README.md"].decode()
+    assert f"The {runs - missing} runs took " in readme and f" in total. {words}. " in readme
+    assert readme.count(": not run yet\n") == missing
+    options = ["--out", str(tmp_path / "out"), "-q", "-j", "1", "--runs", "1"]
+    assert f"\n{words} from the archive\n" in CliRunner().invoke(app, ["reproduce", archive, *options]).stdout
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Archives run again elsewhere: equal figures, changed figures, other machines, and hostile archives."""
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from sim.cli.artifacts import app
@@ -30,10 +32,17 @@ from sim.studies.artifacts import figures
 from sim.studies.artifacts.archive import LIST, FileList, unpack, write_archive
 from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
-from sim.studies.artifacts.reproducing import Reproduction, open_archive, repeat
+from sim.studies.artifacts.reproducing import (
+    Reproduction,
+    free_folder,
+    open_archive,
+    repeat,
+    spread,
+)
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
+from sim.studies.index import SweepIndex
 from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
@@ -230,7 +239,25 @@ def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> 
         app, ["reproduce", str(packed["run_of"]), "--out", str(tmp_path / "out"), "--no-code", "-q"]
     )
     assert said.exit_code == 2 and "--no-code forbids" in said.stderr
-    assert not (tmp_path / "out" / "reproduction.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_archive_leaves_no_folder(packed: dict[str, Path], tmp_path: Path) -> None:
+    def with_a_hash_of_others(name: str, content: bytes) -> bytes:
+        return content.replace(b"e", b"f") if name.endswith("README.md") else content
+
+    with zipfile.ZipFile(packed["run_of"]) as file:
+        members = [(name, with_a_hash_of_others(name, file.read(name))) for name in file.namelist()]
+    forged = zipped(tmp_path / "b.zip", *members)
+    for options in ((forged,), (packed["run_of"], "--no-code"), (packed["run_of"], "--device", "cuda")):
+        if "cuda" in options and torch.cuda.is_available():
+            continue
+        for out in ("new/folder", "empty"):
+            (tmp_path / "empty").mkdir(exist_ok=True)
+            command = ["reproduce", *map(str, options), "--out", str(tmp_path / out), "-q"]
+            said = CliRunner().invoke(app, command)
+            assert said.exit_code == 2, said.output
+            assert not (tmp_path / "new").exists() and not list((tmp_path / "empty").iterdir())
 
 
 def test_runs_that_cannot_be_repeated_are_named(packed: dict[str, Path], tmp_path: Path) -> None:
@@ -455,6 +482,40 @@ def test_an_existing_folder_is_kept(packed: dict[str, Path], tmp_path: Path) -> 
     (tmp_path / "mine").write_text("x")
     with pytest.raises(UserError, match="must be a new or an empty folder"):
         open_archive(packed["run_of"], tmp_path)
+
+
+def test_the_default_folder_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    archive = Path("elsewhere") / "a.zip"
+    assert free_folder(archive) == Path("reproduced-a")
+    Path("reproduced-a").mkdir()
+    assert free_folder(archive) == Path("reproduced-a")
+    Path("reproduced-a", "archive").mkdir()
+    Path("reproduced-a-2").write_text("a file", encoding="utf-8")
+    assert free_folder(archive) == Path("reproduced-a-3")
+
+
+def test_a_sample_is_spread_over_all_axes_and_seeds() -> None:
+    cells = list(itertools.product(("local", "gossip"), (0, 0.1, 0.2), (1, 2, 3, 4)))
+    runs = [archives.PackedRun(directory=f"{m}{loss}{seed}", seed=seed, alike="") for m, loss, seed in cells]
+    settings = {f"{m}{loss}{seed}": {"method": m, "loss": loss} for m, loss, seed in cells}
+    names = [run.directory for run in spread(runs, settings, 3)]
+    assert names == ["local01", "local0.23", "gossip0.12"]
+    assert spread(runs, settings, 24) == runs and spread(runs[:2], settings, 3) == runs[:2]
+    alike = [
+        archives.PackedRun(directory=str(number), seed=number % 2, alike=str(number // 2))
+        for number in range(4)
+    ]
+    assert [run.directory for run in spread(alike, {}, 2)] == ["0", "3"]
+
+
+@pytest.mark.long
+def test_a_sample_of_a_sweep_has_several_values(packed: dict[str, Path], tmp_path: Path) -> None:
+    made = open_archive(packed["sweep_of"], tmp_path / "out", 2)
+    assert made.files.study is not None
+    cells = {cell.directory: cell for cell in SweepIndex.read(made.packed / made.files.study).cells}
+    one, two = [cells[run.directory] for run in made.chosen]
+    assert one.seed != two.seed and not one.values.items() & two.values.items()
 
 
 def test_a_damaged_byte_is_found(packed: dict[str, Path], tmp_path: Path) -> None:
