@@ -11,8 +11,11 @@ import tomli_w
 
 from sim.core.process import simulating
 from sim.errors import UserError
+from sim.learning.engine.graph.batch_operations import Outputs
 from sim.learning.engine.together import meeting as meetings
+from sim.learning.engine.together.common_data import CommonData
 from sim.learning.engine.together.merging import Call, Merging
+from sim.learning.objectives import cross_entropy
 from sim.results.store.output_dir import READS
 from sim.run import together
 from sim.run.options import RunOptions
@@ -21,6 +24,8 @@ from sim.run.running import RunResult, run_scenario
 from sim.run.together import Seat, run_together
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
+from tests.learning.engines import new_engine
+from tests.learning.sections import architecture
 from tests.protocols.test_survival import LOSSY, variants
 from tests.resume.same import require_same
 from tests.simulation.kinds import KINDS
@@ -130,6 +135,16 @@ def test_eight_seeds_of_shipped_scenarios_are_the_runs_alone(tmp_path: Path, nam
     file = Path(__file__).parents[2] / "scenarios" / f"{name}.toml"
     shorter = ["run.duration=20 s"] if name in ("quickstart", "mapl_churn") else []
     require_all_same(both(tmp_path, file, shorter, range(1, 9)))
+
+
+@pytest.mark.parametrize(("way", "is_merged"), [("dense", True), ("vmap", False)])
+def test_outputs_are_merged_only_if_they_are_equal_to_the_last_bit(way: str, is_merged: bool) -> None:
+    engine = new_engine(backend=way)
+    kernel = engine.kernel(architecture("logistic-regression", {}, (4,), 3), cross_entropy)
+    data = CommonData()
+    data.add(0, engine.data)
+    operation = Outputs(kernel, engine.pool(8), engine.device)
+    assert (Merging(data)._of_operation(0, operation) is not None) == is_merged
 
 
 def test_a_run_that_fails_takes_nobody_with_it(tmp_path: Path) -> None:

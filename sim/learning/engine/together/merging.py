@@ -153,10 +153,10 @@ class Merging:
                 return ZeroUntrained, operation.architecture.key
             case ExtractPart() | ReplacePart():
                 return type(operation), operation.whole.width, operation.offset, operation.width
-            case ModelOutputs():
-                return ModelOutputs, self._of_kernel(operation.kernel), operation.given.width
             case Train() | BatchOperation() | ModelOutputs() if not _may_merge(operation):
                 return None
+            case ModelOutputs():
+                return ModelOutputs, self._of_kernel(operation.kernel), operation.given.width
             case Train() | BatchOperation():
                 optimizer = operation.optimizer if isinstance(operation, Train) else None
                 model = self._of_kernel(operation.kernel), self._of_sampler(run, operation.sampler)
