@@ -29,7 +29,7 @@ Failed = Callable[["Actor", str, Exception], None]
 
 
 class MarkedMessages(Protocol):
-    """Receiver of an actor's messages of rounds; `RoundMessages` implements it."""
+    """Interface that handles an actor's messages of rounds; `RoundMessages` implements it."""
 
     def arrived(self, envelope: Envelope) -> None:
         """Accept a message with a `RoundMark`."""
@@ -42,7 +42,7 @@ class Actor:
     """Base class of actors. Subclasses override the hooks; a `Supervisor` starts and ends the actor.
 
     Handlers (`on_message`) run one at a time, in order of arrival. `run` and spawned coroutines run
-    concurrently with them; the actor's fields can only change under them at an `await`.
+    concurrently with them. Inside a coroutine, the actor's fields can only change at an `await`.
     """
 
     _machinery: ClassVar[bool] = True
@@ -100,8 +100,8 @@ class Actor:
     async def on_message(self, message: Any, sender: str) -> object:
         """Handle one message. The returned value answers an `ask`; for a `tell` return None.
 
-        If you return a task of `spawn` for an `ask`, the task's result is the answer. Long work then does not
-        delay other messages.
+        For long work, return a task that `spawn` creates: its result answers the `ask`, and other messages
+        are not delayed.
         """
         raise ActorError(
             f"{type(self).__name__} got a {type(message).__name__}, but does not define on_message()"
@@ -176,11 +176,12 @@ class Actor:
         timeout: float | None,
         where: Callable[[M], bool] | None = None,
     ) -> dict[str, M]:
-        """Wait at most `timeout` seconds for one `kind` from each of `peers` for which `where` holds.
+        """Wait at most `timeout` seconds for one message of class `kind` from each of `peers`.
 
-        Returns the messages in the order of `peers`, without messages that did not arrive in time. Messages
-        that arrived before the call count, and messages that do not match stay for a later call; `kind` must
-        be in the class's `collected`. Raises AskInHandler if called in a handler.
+        where: returns True for messages to accept (default: all). Returns the messages in the order of
+        `peers`, without messages that did not arrive in time. Messages that arrived before the call count,
+        and messages that do not match stay for a later call; `kind` must be in the class's `collected`.
+        Raises AskInHandler if called in a handler.
 
         >>> wait(client.collect(Note, ["client-1", "client-2"], timeout=5.0))
         {'client-1': Note(number=1), 'client-2': Note(number=2)}
@@ -264,7 +265,8 @@ class Actor:
     def _launch(self, first_request: int, failed: Failed) -> None:
         """Start the actor; the event loop calls `failed(actor, where, error)` once for each failing task.
 
-        Request numbers start at `first_request`, to distinguish answers to an earlier actor of this name.
+        Request numbers start at `first_request`, so that answers meant for an earlier actor of this name are
+        not mistaken for its own.
         """
         if self._alive or self._tasks:
             raise ActorError(f"{self.name} is still {self._phase if self._alive else 'ending'}")

@@ -24,5 +24,5 @@ def require_attempts(attempts: object) -> None:
 
 
 def unsendable(what: str, error: TypeError) -> TypeError:
-    """Return the transport's error about a message without the envelope's name, which users do not see."""
+    """Return the transport's error about a message, without "Envelope", a class that users never see."""
     return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")

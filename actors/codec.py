@@ -1,9 +1,9 @@
-"""Encoding of messages as msgpack, and their encoded size without encoding them.
+"""Encoding of messages as msgpack, and computation of their encoded size without encoding them.
 
-On the wire a dataclass is extension type 2, holding the packed array `[class name, *fields]`, and a tensor
-is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A vector that is a handle (its class
-sets `immutable`) is extension type 3, of the same content. A simulation never makes these bytes: it only
-calls `size`.
+On the wire a dataclass is extension type 2, holding the packed array `[class name, *fields]`, and a tensor is
+extension type 1, holding `[dtype, shape, raw bytes in C order]`. A vector that is a handle (its class sets
+`immutable`) is extension type 3, with the same content. A simulation never makes these bytes: it only calls
+`size`.
 """
 
 from collections.abc import Callable
@@ -51,9 +51,9 @@ Sizer = Callable[[Any, list[object]], int]
 def size(obj: object, alterable: list[object] | None = None) -> int:
     """Return the length in bytes of `Codec.encode(obj)`, without reading any tensor's values.
 
-    alterable: receives each part of `obj` that its owner could alter after it was sent. Nearly all messages
-    have no such part, and `actors.values.sealed` would copy nothing. Raises TypeError, naming the field, for
-    any object that cannot be encoded.
+    alterable: a list, to which this function appends each part of `obj` that its owner could alter after
+    sending it. Nearly all messages have no such part; `actors.values.sealed` then need not be called. Raises
+    TypeError, naming the field, for any object that cannot be encoded.
     """
     return _SIZERS[type(obj)](obj, [] if alterable is None else alterable)
 
@@ -158,7 +158,10 @@ class Codec:
         return self._made(data, depth, budget)
 
     def _made(self, data: Buffer, depth: int, budget: Budget) -> Any:
-        """Return the object of scanned bytes. Large parts are not copied before they are reached."""
+        """Return the object that scanned bytes encode.
+
+        Large parts are decoded separately, so they are copied only once.
+        """
         if len(data) >= LARGE_BYTES:
             if (extension := read_extension(data)) is not None:
                 return self._extension(depth + 1, budget, *extension)
@@ -247,7 +250,10 @@ def _extension_head(code: int, length: int) -> bytes:
 
 
 def _head(count: int, heads: tuple[tuple[int, int], ...]) -> bytes:
-    """Return msgpack's header for `count` bytes or items; heads: first byte and width of each kind."""
+    """Return msgpack's header for `count` bytes or items.
+
+    heads: (first byte, width of the count in bytes) of each kind of header, narrowest first.
+    """
     first, width = next((first, width) for first, width in heads if count < 1 << 8 * width)
     return bytes((first,)) + count.to_bytes(width, "big")
 
@@ -368,7 +374,7 @@ _ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _size_of_str(Env
 
 
 def head_size(sender: str, receiver: str) -> int:
-    """Return the bytes of the head of each envelope from `sender` to `receiver`, for `size_behind_head`."""
+    """Return the size in bytes of an envelope's head from `sender` to `receiver`, for `size_behind_head`."""
     return _ENVELOPE_HEAD + _size_of_str(sender) + _size_of_str(receiver)
 
 

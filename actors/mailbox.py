@@ -14,7 +14,7 @@ _NOTHING: dict[type, list[Envelope]] = {}  # shared by all empty mailboxes, neve
 
 
 class Bell(Protocol):
-    """Wakeup of one task, repeatedly: a task that awaits the bell resumes at the next ring."""
+    """Repeatable wakeup of one task: a task that awaits the bell resumes at the next ring."""
 
     def __await__(self) -> Generator[Any, None, None]: ...
 
@@ -188,10 +188,11 @@ class Mailbox:
         where: Callable[[Envelope], bool] | None = None,
         watch: Watch | None = None,
     ) -> dict[str, Envelope]:
-        """Return the first envelope with a `kind` (one of `collected`) and `where` true from each peer.
+        """Return from each peer the first envelope that `where` accepts with a message of class `kind`.
 
-        Returns, in the order of `peers`, the envelopes so far when no peer is missing or after `timeout`
-        seconds. Other messages stay. If the caller is canceled, the messages taken so far are lost.
+        kind: one of `collected`. Returns when no peer is missing, or after `timeout` seconds with the
+        envelopes so far, in the order of `peers`. Other messages stay. If the caller is canceled, the
+        messages taken so far are lost.
         """
         order = tuple(dict.fromkeys(peers))
         collection = _Collection(kind, order, where, watch)

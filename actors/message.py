@@ -30,7 +30,7 @@ class Question:
 class LastingQuestion(Question):
     """Question that is repeated until it is answered. An actor that is busy with it answers `InProgress`.
 
-    `repeat_s` is 0 in an answer that is sent again: it then measures the network, not the work.
+    `repeat_s` is 0 in an answer that is sent again: that answer measures the network, not the work.
     """
 
 
@@ -73,9 +73,9 @@ class RepeatRequest:
 class Envelope:
     """One message in transit, with the data that route it and match an answer to its question.
 
-    `request` is the asker's number of an ask, as a `Question` if that may be repeated, or the `RoundMark` of
-    a message of a round. An answer repeats the number in `answer_to`. `error` is set instead of `message` if
-    the asked actor failed to answer.
+    `request` is the number that the asker gave its question (a `Question` if it may be repeated), or the
+    `RoundMark` of a message of a round. An answer repeats the number in `answer_to`. `error` is set instead
+    of `message` if the asked actor failed to answer.
     """
 
     sender: str

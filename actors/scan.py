@@ -41,7 +41,7 @@ class Budget:
         self._codes = codes
 
     def scan(self, data: Buffer, depth: int) -> None:
-        """Raise DecodeError unless `data` (the content of `depth` extensions) is one complete object.
+        """Raise DecodeError unless `data`, which is inside `depth` nested extensions, is one complete object.
 
         Also raises DecodeError for an object that is nested too deeply, would take too much memory, or
         contains extensions with other codes than `codes`.
@@ -69,7 +69,7 @@ class Budget:
             raise DecodeError("the bytes end too early" if offset > end else f"{end - offset} bytes too many")
 
     def _look_closer(self, data: Buffer, offset: int) -> tuple[int, int]:
-        """Return the offset after the head of the object at `offset`, or its end, and its number of items."""
+        """Return (end of the head, number of items) of a container at `offset`; (end, 0) of other objects."""
         first = data[offset]
         if first in _LENGTHS:
             width = _LENGTHS[first]

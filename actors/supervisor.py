@@ -119,7 +119,7 @@ class Supervisor:
         return actor
 
     def continue_lives(self, name: str, lives: int) -> None:
-        """Set the number of earlier sessions of an actor, in another process."""
+        """Set the number of sessions that an actor had earlier, in another process."""
         self._next_request[name] = lives * _REQUESTS_PER_SESSION
 
     async def stop(self, name: str) -> bool:
@@ -195,7 +195,7 @@ class Supervisor:
         actor._fail(self._recover(actor, error, again))
 
     async def _recover(self, actor: Actor, error: Exception, again: bool) -> None:
-        """Handle a failure, in a task of the failed actor, so that a crash also ends this."""
+        """Handle a failure, in a task of the failed actor, so that a crash also ends this task."""
         try:
             await actor.on_failure(error)
         except Exception as second:

@@ -1,9 +1,9 @@
 """Messages as values: they arrive as they were sent, whatever the sender changes afterwards.
 
 Immutable objects (numbers, text, handles, frozen dataclasses and tuples of these) are sent without copies.
-Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. An object of another class
-with an `__array__` is also copied, and arrives as a numpy array, unless its class sets `immutable = True`,
-which makes it a handle. `actors.codec.size` rejects all other objects.
+Lists, dicts, arrays and tensors are copied, at any depth, which has the same effect as encoding them. An
+object of another class with an `__array__` is also copied, and arrives as a numpy array, unless its class
+sets `immutable = True`, which makes it a handle. `actors.codec.size` rejects all other objects.
 """
 
 from collections.abc import Callable

@@ -86,8 +86,8 @@ class Run:
     def curve(self, metric: str | None = None) -> pl.DataFrame:
         """Return a metric over virtual time: columns `time`, `mean`, `low` and `high`.
 
-        metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10% and
-        90% quantiles, of the clients with a finite value; for a metric of servers or of the whole run, of its
+        metric: a name in `metrics`; None for the main metric. mean, low, high: the mean, and the 10% and 90%
+        quantiles, over the clients with a finite value; for a metric of servers or of the whole run, over its
         values. Raises UserError for an unknown name.
         """
         name = self._metric(metric)
@@ -182,9 +182,10 @@ class Run:
         """Return the parameters and buffers of a client's model, with the names of its torch module.
 
         client: its number or name. at: virtual time, in seconds or as a string such as "20 s"; None for the
-        end of the run. model: its name, for methods with several models for each client; by default the first
-        one. The models are computed again from the last checkpoint at or before that time; models of the same
-        time are kept. Raises UserError if they differ from the run's, or if the client has no model.
+        end of the run. model: name of the model, for methods with several models for each client; by default
+        the first one. The models of all clients are computed again from the last checkpoint at or before that
+        time, and kept for further calls with the same time. Raises UserError if they differ from the run's,
+        or if the client has no model.
         """
         return self._trained(client, at, model).state()
 
@@ -218,7 +219,7 @@ class Run:
         return samples_of_tests(self.directory, number, method=self._method)
 
     def _trained(self, client: int | str, at: float | str | None, model: str | None) -> TrainedModel:
-        """Return a client's model; the models of all clients at the last time are kept."""
+        """Return a client's model; the models of all clients at the last requested time are kept."""
         wanted = client_number(client_of(client), self._view.clients, "client =")
         time_s = None if at is None else seconds(at, "at")
         key = time_s, text_of(model, "model")

@@ -191,7 +191,7 @@ def _require_code(code: bool, method: type[Client] | None) -> None:
 
 
 def _with_method(run: Run, method: type[Client] | None) -> Run:
-    """Return a run with the class of its method, which a notebook may define, for replays."""
+    """Return the run, with its method's class for later replays: the class may be defined in a notebook."""
     run._method = method
     return run
 

@@ -164,12 +164,11 @@ def sweep(
     """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
 
     set: a value, or a list of values to try, by key; None removes a key. seeds: the number of seeds, or a
-    list of them. only: ``"axis=value"``, the values to which axes are narrowed; a class is given by its name.
-    together: the number of runs of a process that differ only in their seeds and compute together, which is
-    faster on a GPU.
-    Runs take place in separate processes, which load a class or a function, such as a method, from its file.
-    Finished runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the
-    sweep, if runs failed; the same call tries the failed runs again.
+    list of them. only: ``"axis=value"``, to run only combinations with these values; a class is given by its
+    name. together: the number of runs that differ only in their seeds and are computed together in one
+    process, which is faster on a GPU. Runs take place in separate processes, which load a class or a
+    function, such as a method, from its file. Finished runs are not repeated. Raises UserError if the sweep
+    cannot start, and SweepFailed, with the sweep, if runs failed; the same call tries the failed runs again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):
@@ -211,9 +210,9 @@ def compare(
 ) -> Compared:
     """Compare the runs of a sweep, or single runs.
 
-    by: the axis to draw along. baseline: "axis=value", the group to compare the others with. metrics: names,
-    or paths in the summary such as "graph.l1". target: value for which the cost of reaching it is reported.
-    clients: the only clients to include. Raises UserError.
+    by: the axis along which the figures show the results. baseline: "axis=value", the group to compare the
+    others with. metrics: names, or paths in the summary such as "graph.l1". target: value for which the cost
+    of reaching it is reported. clients: the only clients to include. Raises UserError.
     """
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:

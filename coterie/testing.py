@@ -74,7 +74,7 @@ class World:
     decides for each message (see `Fate`). events: joins, departures and returns of clients. seed: seed of the
     random numbers of the clients.
 
-    Raises UserError for settings, and ValueError for other arguments, that do not fit.
+    Raises UserError for invalid settings, and ValueError for other invalid arguments.
     """
 
     def __init__(

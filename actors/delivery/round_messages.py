@@ -1,8 +1,8 @@
 """Messages of rounds: kept, requested when they are overdue, sent again on request, and handled once.
 
 An actor that works in rounds sends its peers a message of a numbered round, and waits for their messages of
-the same round. This module handles lost messages: the number and the known delays travel as a `RoundMark` on
-the envelope, so that the messages themselves need no fields for them.
+the same round. This module handles lost messages: the number of the round and the known delays travel as a
+`RoundMark` on the envelope, so that the messages themselves need no fields for them.
 
 - Messages for the present round and the previous one are kept, and sent again when a peer requests them.
 - An actor that waits for a message requests it whenever it is overdue (`actors.delivery.reminders`).
@@ -36,7 +36,7 @@ def round_mark(envelope: Envelope) -> RoundMark:
 
 @contextmanager
 def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
-    """Yield the messages of an actor's rounds; an actor without rounds has them only in the context."""
+    """Yield an actor's `RoundMessages`; an actor without rounds gets a new object, for this context only."""
     before = actor._rounds
     try:
         yield before if isinstance(before, RoundMessages) else RoundMessages(actor)
@@ -75,7 +75,7 @@ class RoundMessages:
         actor._rounds = self
 
     def start_round(self, number: int) -> None:
-        """Start round `number`. Messages to single peers are kept for the previous round, and no longer."""
+        """Start round `number`. Messages to single peers are kept for one more round, and then dropped."""
         self._awaited_before = self.awaited if number == self.number + 1 else ()
         self.number = number
         for kept in self._to_one.values():
@@ -137,9 +137,9 @@ class RoundMessages:
     ) -> dict[str, Envelope]:
         """Return envelopes with messages of this round, of class `kind`, from `peers`, by sender.
 
-        Peers that stay silent for `timeout_s` seconds are missing. where: accepts other rounds too. after:
-        class of the messages of this round that a `kind` answers. Raises ActorError for a class that is not
-        in the actor's `collected`.
+        Peers that stay silent for `timeout_s` seconds are missing. where: returns True for the marks of
+        messages to accept (default: of this round). after: class of the messages of this round that a `kind`
+        answers. Raises ActorError for a class that is not in the actor's `collected`.
         """
         actor, number, started_s = self._actor, self.number, self._actor.now
         actor._require_collected(kind)
@@ -173,7 +173,7 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop the messages of earlier rounds to all peers, as all have the message of the current round."""
+        """Drop earlier rounds' messages to all peers, as every peer has the current round's message."""
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 
@@ -237,7 +237,7 @@ class RoundMessages:
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
     def _record_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
-        """Record the part of a wait due to lost messages: the time beyond the usual if one was sent again."""
+        """If a message was sent again, record the part of the wait beyond the usual time as a delay."""
         marks = [round_mark(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
         excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)

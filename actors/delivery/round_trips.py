@@ -101,18 +101,18 @@ class RoundTrips:
         return any([trip.known for trip in self._of.get(kind, {}).values()])
 
     def usual_s(self, peers: Iterable[str], kind: type) -> float:
-        """Return the smoothed seconds of the slowest of `peers` for a `kind`; 0 without measurements."""
+        """Return the smoothed time (s) of the slowest of `peers` for class `kind`; 0 without measurements."""
         trips = [self.of(peer, kind) for peer in peers]
         return max([trip.smoothed_s for trip in trips if trip.known], default=0.0)
 
     def typical_s(self, peer: str, kind: type) -> float:
-        """Return the smoothed seconds of `peer` for a `kind`; for an unknown peer the others' median."""
+        """Return the smoothed time (s) of `peer` for class `kind`; for an unknown peer the others' median."""
         if not self.knows(kind):
             return self.initial_s
         return max(self._smoothed_s(self.of(peer, kind), kind), _GRANULARITY_S)
 
     def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
-        """Return the seconds after which an answer of `peer` to a `kind` is overdue."""
+        """Return the seconds after which an answer of `peer` to a message of class `kind` is overdue."""
         trip = self.of(peer, kind)
         if trip.known:
             limit_s = trip.limit_s

@@ -34,7 +34,7 @@ def kind_alone(*kinds: str) -> Shorthand:
 
 
 def constant(quantity: Any) -> Shorthand:
-    """Allow a plain quantity for the constant distribution of that value."""
+    """Allow a plain quantity in place of a distribution that always has this value."""
 
     def expand(value: Any) -> Any:
         return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}

@@ -52,10 +52,11 @@ class TcpCounts:
     """Counts of frames of one endpoint so far. Always sent == delivered + lost + dropped + in_flight.
 
     delivered: read at the other endpoint, or given to an actor of this one. lost: on a connection that broke,
-    or while there was none. dropped: because too much waited, or the receiving actor of this endpoint is not
-    attached. received: from other endpoints; of these, `refused` were no messages or had false senders or
-    receivers, and `unattached` were for actors that are not attached. bytes: encoded size of all sent frames.
-    reasons: counts of the reasons for lost, dropped or refused frames, and refused connections.
+    or while there was none. dropped: because too many bytes were waiting, or the receiving actor of this
+    endpoint is not attached. received: from other endpoints; of these, `refused` were no messages or had
+    false senders or receivers, and `unattached` were for actors that are not attached. bytes: encoded size of
+    all sent frames. reasons: counts of the reasons for lost, dropped or refused frames, and refused
+    connections.
     """
 
     sent: int = 0
@@ -80,8 +81,8 @@ class TcpEndpoint(ABC):
 
     endpoint: name of this endpoint. addresses: the addresses of all endpoints. secret: the secret of the run,
     at least 16 bytes. tls: required unless all addresses are on this machine. listener: a socket that already
-    listens at its address. Use it as `async with endpoint:`, which listens, and connects to all others as
-    soon as they listen.
+    listens at its address. Use an endpoint as `async with endpoint:`, which makes it listen, and connect to
+    all others as soon as they listen.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Welcome:
-    """Acceptance of the caller. `link`: its previous connection; `received`: frames read from it."""
+    """Acceptance of the caller. `link`: its previous link; `received`: number of frames read from it."""
 
     proof: bytes
     link: int

@@ -31,7 +31,7 @@ _COUNT_BYTES = 8
 
 
 class TcpLink(asyncio.Protocol):
-    """Connection, from either end. `on_end` is called once, with the reason for the end."""
+    """One end of a connection. `on_end` is called once, with the reason why the connection ended."""
 
     def __init__(self, limits: Limits, on_end: Callable[[TcpLink, str], None]) -> None:
         self.limits = limits

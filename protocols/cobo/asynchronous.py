@@ -194,7 +194,7 @@ class CoBoAsynchronous(Client):
     def takes_requests(self, peer: str) -> bool:
         """Return True if a peer answers requests. A peer that has not sent a model yet is slow or absent.
 
-        On the simplex it is asked anyway: without the first updates with it a row would be unbalanced.
+        On the simplex, such a peer is asked anyway: without its first updates, a row would be unbalanced.
         """
         latest = self.known[peer].latest
         if latest is None:
@@ -202,7 +202,7 @@ class CoBoAsynchronous(Client):
         return latest.takes_requests
 
     def earn_time(self) -> None:
-        """Earn time for peers at the end of an iteration's training."""
+        """Add the device time for peers that this client earns by the training of an iteration."""
         count = len(self.peers)
         called_for = pair_probability(self.settings, self.iterations + 1, count + 1) * count
         self.peer_time.earn(self.settings.local_steps, self.settings.share_for_peers, called_for)
@@ -239,7 +239,7 @@ class CoBoAsynchronous(Client):
             pair.asking = False
 
     def account(self, peer: str) -> Account:
-        """Return this end's account of a pair's weight, see `pair_ledger`."""
+        """Return the `Account` of this end of a pair: its value of the weight, and its unconfirmed steps."""
         return self.known[peer].ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:

@@ -60,7 +60,7 @@ class CoBoSettings(ProtocolSettings):
 
 
 def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
-    """Return the probability that a pair updates its weight in `iteration` (from 1), of `clients` clients."""
+    """Return the probability that a pair updates its weight in `iteration` (from 1)."""
     decaying = settings.sampling == "time-dependent" or (
         settings.sampling == "mixed" and iteration > settings.constant_iterations
     )
@@ -72,7 +72,7 @@ def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> fl
 
 
 def expected_updates(settings: CoBoSettings, iterations: int, clients: int) -> float:
-    """Return the expected updates of a pair in `iterations`, by integrals of `pair_probability`."""
+    """Return the expected number of a pair's updates in `iterations`, by integrals of `pair_probability`."""
 
     def decayed(after: int) -> float:
         start, end = after + 0.5, max(iterations, after) + 0.5

@@ -8,9 +8,9 @@ from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neig
     v_i <- beta v_i - eta z_i
     x_i <- sum_j W_ij x_j + v_i                    W: Metropolis-Hastings weights of the topology
 
-z_i solves a quadratic program with as many variables as neighbors, the dual one (as in gradient episodic
-memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `margin` that minimize |z_i|.
-eta is the scenario's learning rate, beta is `momentum`.
+z_i comes from the dual quadratic program, which has one variable u_j for each neighbor (as in gradient
+episodic memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `margin` that minimize
+|z_i|. v_i is the momentum, beta the setting `momentum`, and eta the scenario's learning rate.
 
 Asynchronous: AD-PSGD's exchange with one random neighbor at a time, which also answers with its gradient at
 the model it was sent; z_i uses the last of these gradients of each neighbor, however old.
@@ -108,7 +108,7 @@ class CrossGradients(Client):
         self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
-        """Train, and return v_i for the current cross-gradients."""
+        """Train, and return the momentum v_i, which is the update, for the current cross-gradients."""
         change = await self.train(self.settings.local_steps)
         if self.crossed:
             # Descent along -eta g_ij, so that the margin is in units of gradients.

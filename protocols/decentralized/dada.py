@@ -1,16 +1,16 @@
 """Dada: joint learning of personal models and of the collaboration graph, without a server.
 
 Zantedeschi, Bellet and Tommasi, "Fully decentralized joint learning of personalized models and collaboration
-graphs" (AISTATS 2020). With models x_k, symmetric weights w_kl >= 0, degrees d_k = sum_l w_kl and confidences
-c_k = n_k / max_l n_l,
+graphs" (AISTATS 2020). With models x_k, losses L_k on n_k samples, symmetric weights w_kl >= 0, degrees d_k =
+sum_l w_kl and confidences c_k = n_k / max_l n_l,
 
     J(x, w) = sum_k d_k c_k L_k(x_k) + mu_1/2 sum_{k<l} w_kl ||x_k - x_l||^2 + mu_2 g(w)
     g(w)    = ridge ||w||^2 - sum_k log(d_k + delta)                            (||w||^2 = sum_{k<l} w_kl^2)
 
 is minimized alternately, each client at its own pace:
 
-    model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received; that is
-            J's gradient over d_k c_k. x_k goes to all l with w_kl > 0.
+    model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received: this is
+            J, divided by d_k c_k. x_k goes to all l with w_kl > 0.
     graph:  for kappa random peers K at once, which report x_l, L_l and d_l:
             h_l  = c_k L_k + c_l L_l + mu_1/2 ||x_k - x_l||^2
                    + mu_2 (2 ridge w_kl - 1/(d_k + delta) - 1/(d_l + delta))
@@ -59,7 +59,7 @@ class Edge:
     weight: float = 0.0
 
     def later(self, other: Edge) -> Edge:
-        """Return the valid view of the two ends' views."""
+        """Return the more recent of the two ends' views of the weight."""
         return max(self, other, key=lambda edge: (edge.version, edge.by))
 
 
@@ -74,7 +74,7 @@ class NeighbourModel:
 
 @dataclass(frozen=True)
 class EdgeNews:
-    """View of the sender of the pair's weight."""
+    """The sender's view of the pair's weight."""
 
     edge: Edge
 

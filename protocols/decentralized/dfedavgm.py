@@ -7,7 +7,7 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
     x_i <- sum_j W_ij y_j          W: the topology's weights, or else Metropolis-Hastings weights
 
 The momentum is reset at the start of each round. theta and eta are the scenario's (`training.momentum`,
-`training.learning_rate`), which must be those of SGD with momentum; without it this is DFedAvg.
+`training.learning_rate`), which must be those of SGD with momentum; without momentum, this is DFedAvg.
 
 Unlike D-PSGD, it averages the models after the local steps instead of the models before these steps. The
 asynchronous form combines these local steps with AD-PSGD's exchange. As in D-PSGD, a neighbor that stays

@@ -10,10 +10,10 @@ The oracle is a seed that all clients know: each draws the same graph by itself,
 waits only for the neighbors of a round, so that clients may be several rounds apart.
 
 Differences from the paper: clients come and go. The graph contains the clients that a client believes to be
-up, and clients with different beliefs draw different graphs until they have the same news; a client that
-gets a model from a peer that is not its neighbor answers with its own model. With an odd product of s and the
-number of clients no regular graph exists, and s is one more. A neighbor that stays silent for `patience` is
-left out, and its weight given to the client itself.
+up, and clients with different beliefs draw different graphs until they have the same news; a client that gets
+a model from a peer that is not its neighbor answers with its own model. If the product of s and the number of
+clients is odd, no regular graph exists, and s is increased by one. A neighbor that stays silent for
+`patience` is left out, and its weight given to the client itself.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,7 +83,8 @@ class _Persistent(Reminders):
 class ChangingRounds(Rounds):
     """Rounds with different partners in each round; partners may be several rounds ahead or behind.
 
-    Many peers may still wait for a client that is behind, and its lost messages may be of long past rounds.
+    Many peers may still wait for a client that is behind, and the lost messages that they wait for may belong
+    to rounds long past.
     """
 
     client: "ELOracle"
@@ -101,7 +102,11 @@ class ChangingRounds(Rounds):
         super()._record_delay(kind, names, found, waited_s)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Return whether a message counts; a partner's next regular message does not."""
+        """Return whether a message counts for this round, or shows that its sender is ahead.
+
+        The first transmission of a later round by a client that waits for this one does not count: this
+        client uses it when it reaches that round.
+        """
         in_its_turn = mark.awaits and mark.repeat is None
         return mark.number == self.number or (mark.number > self.number and not in_its_turn)
 

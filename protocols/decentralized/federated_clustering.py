@@ -7,8 +7,9 @@ to all others, each of which returns its own gradient at x_i, and
     v <- g_i(x_i);  repeat: v <- (1/n) sum_j (g_j(x_i) if ||g_j(x_i) - v|| <= tau else v)
     x_i <- x_i - eta v
 
-tau is the distance of the (n/K)-th nearest gradient, itself included: the mean size of a cluster. A round
-costs n^2 gradients. The learned graph has a weight of 1 for each gradient within tau in the last sweep.
+tau is the distance of the (n/K)-th nearest gradient, counting the client's own; n/K is the mean size of a
+cluster. A round costs n^2 gradients. The learned graph has a weight of 1 for each gradient within tau in the
+last repetition.
 
 The paper's text was not available: this follows general knowledge of it, and tau, which it leaves to tuning,
 is coterie's choice. Differences from the paper: a gradient is the change by `local_steps` of training, which

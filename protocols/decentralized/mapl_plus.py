@@ -2,9 +2,9 @@
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
-If devices differ, set `half_life`: the backbone of a client that is 20 times slower is mixed in for as long
-as its iteration takes, and in bad weather that costs more than collaboration gains (docs/weather.md). Without
-rounds the slow client itself is protected by `safeguard`, see `MAPLAsynchronous`.
+If devices differ, set `half_life`: for the duration of one of its iterations, others mix in the same backbone
+of a client that is 20 times slower, and in bad weather this costs more than collaboration gains
+(docs/weather.md). Without rounds the slow client itself is protected by `safeguard`, see `MAPLAsynchronous`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,11 @@ class MaplPlusAsynchronous(MAPLAsynchronous):
 
 @final
 class MaplPlus(MAPL):
-    """MAPL+ in rounds: xi_i <- w_ii xi_i + sum_j w_ij xi_j, and theta_i likewise."""
+    """MAPL+ in rounds: xi_i <- w_ii xi_i + sum_j w_ij xi_j.
+
+    Client i mixes its prototypes xi_i with those of its neighbors j by the weights w_ij, and its backbone
+    theta_i likewise.
+    """
 
     heterogeneous = False
     mixed = MaplPlusAsynchronous.mixed

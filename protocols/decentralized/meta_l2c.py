@@ -4,10 +4,9 @@ Li, Zhou, Tian and Tao, "Learning to collaborate in decentralized learning of pe
 2022). With client i's encoder E(.; phi_i), its update u_i of some local epochs and its neighbors' u_j, in
 rounds with a barrier among neighbors:
 
-    w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature
-    theta_i <- theta_i + sum_j w_ij u_j
-    phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
-    phi_i   <- mean of phi_i and its neighbors'
+    w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature theta_i <- theta_i
+    + sum_j w_ij u_j phi_i   <- phi_i - r s/||s||,     s: gradient with respect to phi_i of the new theta_i's
+    validation loss phi_i   <- mean of phi_i and its neighbors'
 
 s needs one gradient g on the held-out samples, at the new theta_i: it is the gradient of
 sum_j w_ij(phi) <g, u_j>. The encoder, which all clients average, also gives weights to clients never seen
@@ -15,8 +14,8 @@ before. After `sparse_after` rounds a client mixes only with the neighbors with 
 (`kept`), and with neighbors that join later. If one of them leaves, the best of the others replaces it.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
-have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update where
-the mixture has a higher loss on its held-out samples (`safeguard`).
+have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update if the
+mixture has a higher loss on its held-out samples (`safeguard`).
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
 of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
@@ -102,13 +101,13 @@ def encoded(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
 
 
 def shares(phi: Tensor, sketches: Tensor, hidden: int, codes: int, temperature: float) -> Tensor:
-    """Return weights [n] of n clients' updates, given sketches [n, size], for the first of these clients."""
+    """Return the weights [n] that the first of n clients gives to their updates, from sketches [n, size]."""
     found = torch.stack([encoded(phi, row, hidden, codes) for row in sketches])
     return torch.softmax(found @ found[0] / temperature, dim=0)
 
 
 def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder: Any) -> tuple[Tensor, ...]:
-    """Return the weight of each update [P] for the client of the first update."""
+    """Return the weight that the client of the first update gives to each update [P]."""
     sketches = torch.stack([sketched(update, signs, size) for update in updates])
     return tuple(shares(phi, sketches, **encoder))
 
@@ -283,7 +282,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
         return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:
-        """Return the softmax over all peers; their shares may come from iterations with different peers."""
+        """Return the weights of all peers: one softmax, even if they were mixed in different iterations."""
         beside_own = {
             peer: float(share) / max(float(own), _SMALLEST) for peer, (share, own) in self.shares.items()
         }

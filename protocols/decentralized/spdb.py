@@ -5,18 +5,19 @@ learning" (ICASSP 2022): min over x_1 = ... = x_n of sum_i f_i(x_i, y_i*(x_i)), 
 g_i(x, y) over y. Here, as in SCooL's tables, x is the backbone and y_i client i's head, and f_i = g_i is its
 loss. In rounds with a barrier among neighbors:
 
-    y_i  <- y_i - eta grad_y f_i(x_i, y_i)                       `head_steps` times, alone
-    x_i  <- sum_j W_ij x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij
-    l_ij <- l_ij + theta W_ij (x_i - x_j), with the x before     W: Metropolis-Hastings weights
+    y_i  <- y_i - eta grad_y f_i(x_i, y_i)                       `head_steps` times, alone x_i  <- sum_j W_ij
+    x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij l_ij <- l_ij + theta W_ij (x_i - x_j), with the x before this
+    step     W: Metropolis-Hastings weights
 
 l_ij are the multipliers of x_i = x_j, times eta, and the mixing is the gradient of the penalty on x_i - x_j:
 without multipliers (`dual_rate` 0) it is D-PSGD on backbones, whose heterogeneous clients do not agree at a
-constant eta; with theta = 1/2 it is EXTRA (Shi, Ling, Wu and Yin 2015), in which they do. As f_i = g_i, the
-gradient of f_i for y is 0 at y_i*(x), and so are the terms of the upper level's gradient besides grad_x f_i.
+constant eta; with theta = 1/2 (theta is `dual_rate`) it is EXTRA (Shi, Ling, Wu and Yin 2015), in which they
+do. As f_i = g_i, the gradient of f_i with respect to y is 0 at y_i*(x), and so are the terms of the upper
+level's gradient besides grad_x f_i.
 
-Differences from the paper (its text was not available): its primal-dual update could not be checked, and
-with other losses for x than for y the implicit part of the gradient would be needed. l_ij = -l_ji as long as
-both ends see the same models; a pair that has missed a round restarts at 0. There is no asynchronous form:
+Differences from the paper (its text was not available): its primal-dual update could not be checked. If x and
+y had different losses, the implicit part of the gradient would also be needed. l_ij = -l_ji as long as both
+ends see the same models; a pair that has missed a round restarts at 0. There is no asynchronous form:
 one-sided updates of multipliers would shift the mean of all backbones.
 """
 
@@ -39,7 +40,7 @@ from protocols.shared.silence import PatienceSettings
 
 @dataclass(frozen=True)
 class Multiplier:
-    """Multiplier l_ij times eta, and the last round in which it changed."""
+    """Multiplier l_ij of x_i = x_j, with the factor eta, and the last round in which it changed."""
 
     round: int
     value: Vector
@@ -104,7 +105,7 @@ class SPDB(Client):
         self.params = self.with_part(self.params, "backbone", mix([(1.0, after), *pushes]))
 
     async def turns(self) -> Vector:
-        """Train head and backbone alternately; keep the heads, and return the backbone's change."""
+        """Train head and backbone alternately; keep the head, and return the backbone's change."""
         params = self.params
         for _ in range(self.settings.local_steps):
             for _ in range(self.settings.head_steps):
@@ -124,7 +125,7 @@ class SPDB(Client):
         return metropolis_weights(self.rounds.degree, {peer: model.degree for peer, model in models.items()})
 
     def moved(self, own: Vector, models: Mapping[str, RoundModel]) -> dict[str, Multiplier]:
-        """Return the multipliers after a step, only for pairs that shared this round and the previous one."""
+        """Return the multipliers after a step; those of pairs that missed the previous round restart at 0."""
         found, rate = {}, self.settings.dual_rate
         shares = self.shares(models)
         for peer, model in models.items() if rate else ():

@@ -9,11 +9,12 @@ simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stocha
 lambda starts uniform. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first
 line with gamma_w the scenario's learning rate; with more `local_steps`, it combines whole local trainings.
 The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of all w that
-the client has received. Both are measured.
+the client has received. The last w and the average are both measured.
 
 Differences from the paper: lambda is projected on the whole simplex over the clients that the server believes
 to be up, or that have answered; a client that joins starts with the share of one of them. If a client has not
-answered, the others' lambda are scaled to 1 in the first line, and its own is unchanged in the second.
+answered, the others' lambda are scaled to the sum 1 in the first line, and its own is unchanged in the
+second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ class AFLSettings(RoundSettings):
 
 
 def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: float) -> dict[str, float]:
-    """Return each client's lambda after a step of ascent by the known losses."""
+    """Return each client's lambda after a step of ascent along the known losses."""
     raised = [weight + rate * losses.get(client, 0.0) for client, weight in weights.items()]
     return dict(zip(weights, project_on_simplex(raised).tolist(), strict=True))
 

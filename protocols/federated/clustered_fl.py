@@ -6,8 +6,8 @@ under privacy constraints" (2020). All clients start in one cluster. In each rou
     D_i <- change by E local epochs from x_c, for its clients i
     D <- sum_i n_i D_i / sum_i n_i;    x_c <- x_c + D
     if ||D|| < eps1 and max_i ||D_i|| > eps2:                                              (the two criteria)
-        split c in two so that the largest similarity across is as small as possible: cos(D_i, D_j)
-        unless the parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
+        split c in two so that the largest similarity cos(D_i, D_j) across is as small as possible, unless the
+        parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
 
 Each part continues from x_c, and may be split again. The server keeps the updates that split a cluster. A
 client that was not in that round, or joins later, gets the model from before the first split, then from
@@ -67,7 +67,10 @@ def cosines(updates: ArrayLike) -> np.ndarray:
 
 
 def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
-    """Return the two parts of n >= 2 clients with the least maximum similarity [n, n] across, and this value.
+    """Return the two parts of n >= 2 clients that are least similar, and their similarity.
+
+    similarity [n, n]: of each pair of clients; the similarity of two parts is its maximum over all pairs
+    across them.
 
     The most similar clients are joined first, until two parts are left (the paper's optimal bipartitioning).
     """
@@ -86,7 +89,7 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """Model of a cluster, at first the model before the split. longest: the longest average update so far.
+    """Model of a cluster, which stays unchanged after a split. longest: largest norm of an average update.
 
     parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """

@@ -9,8 +9,8 @@ Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated multi-task learning under a
                          theta_tm <- E local epochs from theta_m on the losses weighted by q_t(m)     (eq. 10)
                 theta_m <- sum_t n_t theta_tm / sum_t n_t
 
-A client predicts with the mixture by its pi_t of all the theta_m that it received last. The models start
-apart (`protocols.shared.several_models`), pi_t uniform. A round takes M times the steps of federated
+A client predicts with the theta_m that it received last, mixed by its pi_t. The models start with different
+values (`protocols.shared.several_models`), and pi_t is uniform. A round takes M times the steps of federated
 averaging.
 """
 

@@ -7,8 +7,8 @@ was theta before its last training, receives M others' models, and with its loss
     w_n = max(0, (L_i(theta) - L_i(theta_n)) / ||theta_n - theta||)     its own last model included   (eq. 4)
     theta_i <- theta + sum_n w_n (theta_n - theta) / sum_n w_n                                        (eq. 5)
 
-and trains it for E local epochs. The server adds w to the affinities P_in, by which it chooses the next M:
-those with the largest affinity, or with probability `epsilon` random ones.
+and trains theta_i for E local epochs. The server adds w to the affinities P_in, by which it chooses the next
+M: those with the largest affinity, or with probability `epsilon` random ones.
 
 The paper's text was not available: this follows general knowledge of it. In particular epsilon is constant
 here. If no model is better than theta, the client trains theta again.
@@ -59,7 +59,9 @@ class FedFomoSettings(RoundSettings):
 
 
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:
-    """Return shares of models by loss reduction over distance from a model with loss `before` (eq. 4).
+    """Return each model's share, in proportion to its loss reduction per distance (eq. 4).
+
+    Both are relative to a model with the loss `before`.
 
     All are 0 if no model is better; a model at distance 0, or without a finite loss, has weight 0. If
     `before` is not finite, all weights are 0.
@@ -135,7 +137,7 @@ class FedFomo(RoundClient):
         return MixedAndTrained(self.params, {name: w for name, w in weights.items() if name != self.name})
 
     async def helpful(self, before: Vector, models: Mapping[str, Vector]) -> dict[str, float]:
-        """Return the weights of the models in `models` that are better than `before`."""
+        """Return the weights of those `models` whose loss is below the loss of `before`."""
         on = self.settings.losses_on
         first, *others = await model_losses(self, (before, *models.values()), on)
         distances = [self.trainable(model - before).norm() for model in models.values()]

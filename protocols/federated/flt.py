@@ -16,18 +16,19 @@ clients of a cluster. A client is evaluated by the last model of its cluster tha
 
 Differences from the paper:
 
-- *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. Here there are
-  none: W is a random linear projection, independent normal numbers, which keeps squared distances between
-  samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). Features of
-  shapes that an autoencoder would learn are lost. For photographs (CIFAR-10) only 2 centroids separate the
+- *The encoder.* The authors train a convolutional autoencoder on public data of the same kind. Here, no such
+  data is assumed: W is a random linear projection, independent normal numbers, which keeps squared distances
+  between samples within a factor of about 1 +- sqrt(2 / embedding) (Johnson and Lindenstrauss 1984). Features
+  of shapes that an autoencoder would learn are lost. For photographs (CIFAR-10) only 2 centroids separate the
   classes; for digits, as many as a client has classes work better.
 - *No UMAP* of the centroids. The authors' absolute threshold, 1 in the plane of UMAP, has no meaning without
   UMAP. Here, the number of clusters is given, or `threshold` as a share of the largest distance.
 - *Only disjoint clusters*: no averages along a general graph of related clients.
 
-Messages in addition to those of federated averaging: W down, `embedding` times `centroids` numbers up, once
-(MAPL, table 7). Each task also names the cluster's clients, for the graph: some ten bytes for each client,
-which the paper does not send. A client's device takes time for the encoding, and none for k-means.
+Messages in addition to those of federated averaging: once, W to each client and `embedding` times `centroids`
+numbers back (MAPL, table 7). Each task also names the cluster's clients, for the graph: some ten bytes for
+each client, which the paper does not send. A client's device takes time for the encoding, and none for
+k-means.
 """
 
 import asyncio
@@ -63,14 +64,14 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class Encode:
-    """Request for centroids of the client's samples under this encoder [numbers of a sample * embedding]."""
+    """Request for centroids of the client's samples under this encoder [values of a sample * embedding]."""
 
     encoder: Vector
 
 
 @dataclass(frozen=True)
 class Centroids:
-    """Centroids by k-means of a client's encoded samples, concatenated [centroids * embedding]."""
+    """K-means centroids of a client's encoded samples, concatenated [centroids * embedding]."""
 
     centroids: Vector
 
@@ -104,7 +105,7 @@ class FLTSettings(RoundSettings):
 
 
 def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
-    """Encode samples, concatenated [n * numbers], by the encoder [numbers * embedding]: [n * embedding]."""
+    """Return the codes [n * embedding] of samples [n * numbers], by the encoder [numbers * embedding]."""
     matrix = encoder.reshape(-1, embedding)
     return (samples.reshape(-1, matrix.shape[0]) @ matrix).flatten()
 
@@ -195,7 +196,7 @@ class FLTServer(RoundServer):
         self.models = [self.params] * (max(found) + 1)
 
     def nearest(self, client: str) -> int:
-        """Return the cluster with clients' centroids nearest to this client's centroids, on average."""
+        """Return the cluster whose clients' centroids are nearest to this client's, on average."""
         of_each: dict[int, list[float]] = {}
         for other, cluster in self.assigned.items():
             if other != client:

@@ -8,12 +8,12 @@ Ghosh, Chung, Yin and Ramchandran, "An efficient framework for clustered federat
                 x_i <- E local epochs from theta_{j_i}
                 theta_j <- average of the x_i with j_i = j               a model without clients is unchanged
 
-The K models start apart (`protocols.shared.several_models`). A client is evaluated by the last model of its
-cluster that it received; a client that was never sampled, but gets all models (`broadcast`), finds its own as
-above. The choices of clients are observed as `cluster`.
+The K models start with different values (`protocols.shared.several_models`). A client is evaluated by the
+last model of its cluster that it received; a client that was never sampled, but gets all models
+(`broadcast`), finds its own as above. The clients' choices are recorded as the metric `cluster`.
 
-Differences from the paper: averages are weighted by samples; its restarts from other random models are runs
-with other seeds here. All K models are sent to each sampled client, as in the paper.
+Differences from the paper: averages are weighted by samples; it restarts from other random models, for which
+you run other seeds here. All K models are sent to each sampled client, as in the paper.
 """
 
 from collections.abc import Mapping

@@ -16,11 +16,11 @@ and the first-order form, Per-FedAvg (FO), omits H_i. A client is evaluated by i
 w - alpha g_i(w) (`personal_steps` of them), with w the last common model that it was given to train,
 which is also measured. beta is the scenario's learning rate.
 
-The gradients of the first two lines are training steps, which a budget counts: tau local steps are 2 tau
-steps, and the personal model takes some more. The gradients for H_i count as gradients, not as steps.
+The gradients on D and D' are training steps, which a budget counts: tau local steps are 2 tau steps, and the
+personal model takes some more. The gradients for H_i count as gradients, not as steps.
 
-Differences from the paper: it evaluates w after the last round only; here each round makes a personal model
-from its initial one. Exact Hessians are omitted.
+Differences from the paper: it evaluates w after the last round only; here, each round also makes a personal
+model from the round's initial model. Exact Hessians are omitted.
 """
 
 from collections.abc import Mapping, Sequence

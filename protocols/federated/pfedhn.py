@@ -13,10 +13,10 @@ Neither phi nor v_i is ever sent: a client's update replaces its gradient in the
 linear output. A client is evaluated by the last theta_i that it was sent.
 
 The paper's experiments have one client in a round, as here with a `fraction` that selects one; with several,
-the mean is taken. In the paper, both are steps of SGD with momentum 0.9 and weight decay 0.001, which are
-settings here (`outer_momentum`, `outer_decay`), and so is the momentum of clients (`training.momentum =
-0.9`). With few samples these matter: without them, models predict classes that a client does not have
-(docs/fidelity).
+the mean is taken. In the paper, the updates of phi and v_i are steps of SGD with momentum 0.9 and weight
+decay 0.001, which are settings here (`outer_momentum`, `outer_decay`), and so is the momentum of clients
+(`training.momentum = 0.9`). With few samples these matter: without them, models predict classes that a client
+does not have (docs/fidelity).
 
 Differences from the paper: momentum and decay of an embedding act when its client takes part. The biases of
 the last layer start as the initial model, and models differ by `spread`; in the paper all start at random.
@@ -104,7 +104,11 @@ class PFedHNServer(RoundServer):
         self.phi = self.stepped("phi", self.phi, [(rate / len(slopes), slope) for slope in slopes])
 
     def stepped(self, what: str, value: Vector, slopes: list[tuple[float, Vector]]) -> Vector:
-        """Return `value` after a step of SGD; slopes: gradients with factors that hold the learning rate."""
+        """Return `value` after a step of SGD.
+
+        what: name of the value, for its momentum. slopes: pairs (factor, gradient), with factors that include
+        the learning rate.
+        """
         settings, terms = self.settings, list(slopes)
         if settings.outer_decay:
             terms.append((settings.outer_rate * settings.outer_decay, value))

@@ -13,7 +13,8 @@ q-FedAvg, with w_k the result of client k's E local epochs of SGD from w with th
     w        <- w - sum_k Delta_k / sum_k h_k
 
 1/sum h_k is the step that fits the curvature of F^(q + 1), if L fits the curvature of F; so only q has to be
-chosen. F_k(w) is the mean loss over all of the client's training samples, which costs it a forward pass.
+chosen. F_k(w) is the mean loss over all of the client's training samples, which costs the client a forward
+pass.
 
 Differences from the paper: there a round's clients are drawn with the probabilities p_k (n_k/n in its
 experiments); here they are drawn uniformly, and Delta_k and h_k have the factor p_k (`weights`), which is the
@@ -54,7 +55,7 @@ class QFFLSettings(RoundSettings):
 def fair_step(
     update: Vector, length: Scalar, loss: Scalar, q: float, learning_rate: float
 ) -> tuple[Vector, Scalar]:
-    """Return Delta_k / L and h_k / L of an update w_k - w [P] of this length, with 1/L = `learning_rate`."""
+    """Return Delta_k / L and h_k / L of an update w_k - w [P]; length: its norm; learning_rate: 1/L."""
     loss = loss + _LEAST_LOSS
     steepness = loss**q
     return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * length**2

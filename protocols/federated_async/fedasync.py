@@ -9,8 +9,8 @@ of changes to the server's model x since it gave x_tau to the client:
     s(u) = 1 (constant),  (1 + u)^-a (polynomial),  1 if u <= b, else 1/(a (u - b) + 1) (hinge)
 
 Differences from the paper: all clients train all the time, while the paper's scheduler triggers some at
-random times. u is 0 for a model without changes in between. A client is evaluated by the last x that it was
-given.
+random times. u is 0 if the server's model has not changed in between. A client is evaluated by the last x
+that it was given.
 """
 
 from typing import Literal

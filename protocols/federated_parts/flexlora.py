@@ -15,12 +15,12 @@ ranks. The rounds are as in `protocols.shared.server_rounds`. Until there is an 
 own initial factors. The server sends factors of the largest rank that it has seen to a client whose rank it
 does not know, and the client cuts them. A client is evaluated by the last factors that it received.
 
-Differences from the paper: adapters are stored transposed (`x A B`). The singular values all belong to B, as
-in the paper's B S on its other factor. The SVD takes no time of the server.
+Differences from the paper: adapters are stored transposed (`x A B`). All singular values go into one factor,
+as in the paper: here, this factor is B. The SVD takes no virtual time.
 
-Limits: with all singular values in one factor, training diverges at learning rates at which averages of equal
-ranks do not, so that a FlexLoRA that is slow because of lost messages may stay below training alone. Each cut
-to a small rank loses a part of what the client has learned.
+Limits: with all singular values in one factor, training diverges at learning rates at which averages of
+adapters of equal rank still converge. If lost messages slow FlexLoRA down, it may therefore stay below
+training alone. Each cut to a small rank loses a part of what the client has learned.
 """
 
 from collections.abc import Mapping, Sequence

@@ -57,7 +57,7 @@ class Stack:
 class Merge:
     """Step from one version of the merged products to another: the last stack, or all products.
 
-    With neither, the products are 0 (version 0), or the client has them.
+    If both are None, the products are 0 (version 0), or the client already has them.
     """
 
     version: int
@@ -77,7 +77,7 @@ class MergeTask(RoundTask):
 class MergedFactors:
     """Answer of a client: its trained factors on a version of the merged products.
 
-    None and -1: the client could not merge, and needs all products.
+    trained = None and version = -1: the client could not merge, and needs all products.
     """
 
     trained: TrainedFactors | None
@@ -105,7 +105,7 @@ class FLoRAServer(RoundServer):
         return MergeTask(self.merge_for(client), number)
 
     def merge_for(self, client: str) -> Merge:
-        """Return what the client needs for the last version."""
+        """Return the `Merge` that brings the client to the last version."""
         known = self.known.get(client, -1)
         if known == self.version or self.version == 0:
             return Merge(self.version, None, None)
@@ -130,7 +130,7 @@ class FLoRAServer(RoundServer):
 
 
 class FLoRA(RoundClient):
-    """Client with fresh adapters of its own rank in each round, and merged products of all."""
+    """Client that trains fresh adapters of its own rank in each round, and merges all clients' products."""
 
     Settings = FLoRASettings
     search_space = SearchSpace(

@@ -10,8 +10,8 @@ global representations" (2020), algorithm 1, with client i's local representatio
 
 l is the backbone, g the head. Without a warm-up, as in the algorithm, only heads are sent, backbones may
 differ, and the rounds are as in FedSim. The authors' public code starts with a model that federated averaging
-has trained: `warm_up` rounds of it, after which each sampled client gets the last global model once and keeps
-its backbone afterwards.
+has trained: here, `warm_up` rounds of federated averaging. After them, each sampled client gets the last
+global model once, and continues with that model's backbone as its own.
 
 Differences from the paper: no auxiliary loss on the representation (classification needs none), and no
 ensemble of all local models for unknown devices: a newcomer trains its own, with the average head.
@@ -57,7 +57,7 @@ class LGFedAvgSettings(AveragedPartSettings):
 
 
 class LGFedAvgServer(AveragedPartServer):
-    """Server of federated averaging in the warm-up, and then of averages of heads."""
+    """Server that averages whole models in the warm-up, and then only heads."""
 
     settings: LGFedAvgSettings
 

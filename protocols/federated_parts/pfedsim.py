@@ -13,9 +13,9 @@ The paper's text was not available: this follows its authors' public code (in FL
 That code takes the mean cosine of the rows of each class (`similarity = "per-class"`), and updates the
 similarity of two clients only when both are sampled; here the last heads are used, of all clients that have
 answered after the warm-up and are believed to be up. A client that has not answered yet trains from the
-warm-up's model, as all do in the first round after it. The downlink carries only a backbone, the uplink all
-(MAPL's Table 7 counts 2 M (theta + phi) T). A client that has lost its state continues with its mixture of
-backbones and a new head.
+warm-up's model, as all do in the first round after it. The server sends only a backbone, and the client
+returns a whole model (MAPL's Table 7 counts 2 M (theta + phi) T). A client that has lost its state continues
+with its mixture of backbones and a new head.
 
 A client is evaluated by the last global model during the warm-up, then by its last trained model.
 """
@@ -97,7 +97,7 @@ def mixing_weights(client: str, heads: Mapping[str, NDArray[np.float64]]) -> dic
 
 
 class PFedSimServer(RoundServer):
-    """Server of federated averaging in the warm-up, and then of mixtures of backbones."""
+    """Server that averages whole models in the warm-up, and then mixes backbones for each client."""
 
     settings: PFedSimSettings
 
@@ -114,7 +114,7 @@ class PFedSimServer(RoundServer):
         return PersonalTask(self.mixture(client), number)
 
     def mixture(self, client: str) -> Vector:
-        """Return a mixture of the backbones for a client that has answered: its own and the others'."""
+        """Return the mixture of all backbones, the client's own included, for a client that has answered."""
         present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
         heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)

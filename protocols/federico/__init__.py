@@ -16,13 +16,14 @@ Synchronous: rounds in which a client waits for its neighbors' models, and for t
 As no client knows which others will choose it, models go to all neighbors.
 
 Asynchronous: no client waits for another. A client asks its chosen candidates for their models, evaluates the
-models that have come, trains them, and returns the updates; owners add each update on arrival. A model that
-comes late is used in the next iteration, and counts among the M before it: no iteration involves more than M
+models that have come, trains them, and returns the updates; owners add each update on arrival. A late model
+is used in the next iteration, and keeps its place among the M until then: no iteration involves more than M
 peers. If the client's own model is not chosen and no other has come yet, the client waits for the first. Lost
 messages are sent again; an update counts once.
 
 A client that is slower than its peers trains its own model with full weight instead of its weight in the
-posterior (others seldom train it), and evaluates and trains others' models as its allowance permits.
+posterior (others seldom train it), and evaluates and trains others' models as its allowance of device time
+permits.
 
 A client that has left has no weight. One that joins is tried before all others, and has no weight before that
 (at the start all have equal weights); it then counts as if it had had its first loss from the start. One that
@@ -35,8 +36,9 @@ Differences from the paper:
   has any weight, in addition to the models of M sampled neighbors. With `own_model = "candidate"` it also has
   to be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with,
   the model of a client that does not share its data.
-- epsilon, beta, M and the learning rate are not in its appendix, which was the only text available: .3, .6
-  and 3 are coterie's choices. So is the meaning of "epsilon-greedy" in `epsilon_greedy`.
+- epsilon, beta, M and the learning rate are not in the paper's appendix, which was the only text available:
+  epsilon = .3, beta = .6 and M = 3 are coterie's choices. So is the meaning of "epsilon-greedy" in
+  `epsilon_greedy`.
 - g_bi is w_ib times the change by `local_epochs` of training, "multiple gradient steps" as the appendix
   allows. With `local_steps = 1` and SGD it is a batch's gradient. It is the gradient of a mean loss instead
   of a sum; a learning rate compensates for this factor, and with epochs the number of steps is in proportion

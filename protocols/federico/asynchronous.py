@@ -187,7 +187,7 @@ class FedericoAsynchronous(Client):
         return not self.is_protected or self.collaborators.has_better
 
     def earn_time(self) -> None:
-        """Earn device time for peers' models, M per iteration: at the start, and after each iteration."""
+        """Add device time for M models of peers: at the start, and after each iteration."""
         steps = steps_per_model(self, self.settings)
         called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)

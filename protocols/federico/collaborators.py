@@ -1,4 +1,4 @@
-"""Choice and weights of models of a client of FedeRiCo, and its predictions."""
+"""Models that a client of FedeRiCo chooses, their weights, and its predictions with them."""
 
 from collections.abc import Iterable, Mapping
 

@@ -14,7 +14,7 @@ all j. As long as l_ij does not change they have a closed form, so only evaluate
 
     average:  L_ij(t + k) = l_ij + (1 - beta)^k (L_ij(t) - l_ij)        sum:  L_ij(t + k) = L_ij(t) + k l_ij
 
-It uses pure Python, and numpy in float64.
+This module uses pure Python, and numpy in float64.
 """
 
 from collections.abc import Iterable, Mapping

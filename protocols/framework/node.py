@@ -98,13 +98,14 @@ class Node(Actor):
         self._stepping = False  # whether `run` is repeating `step`
 
     def observe(self, name: str, value: Any) -> None:
-        """Record a number or a Scalar under a name, for free; each evaluation stores the mean since the last.
+        """Record a number or a Scalar under a name; each evaluation stores the mean since the last one.
 
-        Raises TypeError for a value that is not a number, and for a name that coterie uses itself:
-        `accuracy`, `loss`, `distance` and other metrics of `run.metrics`, also with `_alone` or `_of_...`
-        appended; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`, `steps_taken`,
-        `flops`, `training_steps`, `gradients`, `samples_seen`; and, if coterie's code records them for the
-        same client or server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind` (`AsyncServer`).
+        The call is free. Raises TypeError for a value that is not a number, and for a name that coterie uses
+        itself: `accuracy`, `loss`, `distance` and other metrics of `run.metrics`, also with `_alone` or
+        `_of_...` appended; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`,
+        `steps_taken`, `flops`, `training_steps`, `gradients`, `samples_seen`; and, if coterie's code records
+        them for the same client or server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind`
+        (`AsyncServer`).
         """
         self.context.observe(self.name, name, value)
 
@@ -112,7 +113,7 @@ class Node(Actor):
         """Set up the fields and components of a client or server; called once, before the first step."""
 
     def _add_component(self, component: NodeListener) -> None:
-        """Notify a component of the events of this node; `Component` calls this."""
+        """Register a component, which is then notified of the events of this node; `Component` calls this."""
         self._components = (*self._components, component)
         # Only components that need messages: it costs a call for each message.
         if type(component).message_received is not NodeListener.message_received:
@@ -137,8 +138,7 @@ class Node(Actor):
     def mixing_weights(self) -> Mapping[str, float] | None:
         """Weight that a weighted topology sets for the model of each sender of this client, by name.
 
-        The client's own model has the remaining weight, up to 1. None if the topology sets no
-        weights.
+        The client's own model has the remaining weight, up to 1. None if the topology sets no weights.
         """
         return self.context.links.weights
 
@@ -278,9 +278,8 @@ class Node(Actor):
         changes made to `params` during the training.
 
         A budget that allows fewer steps shortens the training; after the budget is exhausted, the update is
-        zero and is returned immediately. Such a call marks the client as finished, unless
-        `run` is still repeating `step`. One step of plain SGD returns -learning_rate times the
-        gradient.
+        zero and is returned immediately. Such a call marks the client as finished, unless `run` is still
+        repeating `step`. One step of plain SGD returns -learning_rate times the gradient.
 
         start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding c/2 ||x -
         a||^2 to the objective. weights: one weight for each of the `samples` training samples, a handle
@@ -397,10 +396,9 @@ class Node(Actor):
 
         For classes, the outputs are logits: for B samples and K classes, a vector [B * K], sample by sample.
         inputs: an array [B, ...] of samples that are scaled like the data set (see docs/scenarios/data.md),
-        or
-        a handle on their numbers [B * numbers of a sample]. A pass takes a third of the time of training on
-        the same number of samples. Raises ValueError for samples of another shape, for numbers that float32
-        cannot represent, and if the models have no outputs.
+        or a handle on their numbers [B * numbers of a sample]. A pass takes a third of the time of training
+        on the same number of samples. Raises ValueError for samples of another shape, for numbers that
+        float32 cannot represent, and if the models have no outputs.
         """
         return await self.compute.predict(of, inputs)
 
@@ -421,9 +419,10 @@ class Node(Actor):
         `self.rng.standard_normal(self.params.shape)`. Keyword arguments are the same for all clients:
         numbers, strings and tuples of these, such as the k of top-k. The function may use `torch.func.grad`.
 
-        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
-        1, 2, 4 or 2 bytes for each number in a message, which other functions can read. float32, float64 and
-        bfloat16 become float32. int64, complex numbers and results with more than one dimension are rejected.
+        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type, also for other
+        functions that read them; in a message, they take 1, 1, 1, 2, 4 or 2 bytes for each number. float32,
+        float64 and bfloat16 become float32. int64, complex numbers and results with more than one dimension
+        are rejected.
 
         Without a cost, the call is free and returns immediately. With a cost, it is a job of the device,
         which you await: `await self.apply(..., steps=2)`. steps: takes as long as `steps` training steps.

@@ -152,7 +152,7 @@ class ClosedForm(Objective, Protocol):
     """True if the objective calls `Model.embed` instead of `Model.forward`."""
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """Return the gradient of B times each client's loss of a batch; y [N, B, ...]."""
+        """Return the gradient, with respect to the outputs, of B times each client's loss; y [N, B, ...]."""
         ...
 
 

@@ -1,9 +1,9 @@
 """Differential privacy: clipping and noise for vectors before others see them, and the privacy cost.
 
-The Gaussian mechanism is v min(1, C / |v|) + s C z with z ~ N(0, I). An observer of one of these vectors
-learns little about whether v or 0 is in it, as the norm of the part without noise is at most C. Later
-computations on the result cost no further privacy. This is a simulation: the noise can be drawn again from
-the run's seed.
+For a vector v, the clipping norm C, the noise multiplier s and z ~ N(0, I), the Gaussian mechanism returns v
+min(1, C / |v|) + s C z. An observer of one of these vectors learns little about whether it was computed from
+v or from 0, as the norm of the part without noise is at most C. Later computations on the result cost no
+further privacy. This is a simulation: the noise can be drawn again from the run's seed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GaussianMechanism:
         return released
 
     def epsilon(self, delta: float) -> float:
-        """Return the privacy cost of all releases so far: see `epsilon`."""
+        """Return the privacy cost of all releases so far, as the function `epsilon` does."""
         return epsilon(self.noise_multiplier, self.releases, delta)
 
 

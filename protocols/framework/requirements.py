@@ -53,7 +53,10 @@ def common_start(*allowed: str) -> Requirement:
 
 
 def plain_sgd(method: str) -> tuple[Requirement, ...]:
-    """Return the requirements of methods with the formulas of plain SGD; `method` states the formula."""
+    """Return the requirements of methods whose formulas assume plain SGD.
+
+    method: the reason, for the error, such as "uses single gradients as steps".
+    """
     return (
         Requirement("training.optimizer", lambda value: value == "sgd", f'{method}; must be "sgd"'),
         Requirement("training.momentum", lambda value: value == 0, f"{method}, without momentum; must be 0"),
@@ -61,7 +64,7 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
 
 
 def held_back(on: str) -> tuple[Requirement, ...]:
-    """Return the requirement of methods that compare models by held-out losses, if `on` selects these."""
+    """Return the requirement of held-out samples if `on` is "validation", otherwise no requirement."""
     problem = "compares models on held-out samples; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 

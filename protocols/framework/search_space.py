@@ -12,8 +12,8 @@ _DIGITS = 3
 class Range:
     """Numbers from `low` to `high`, rounded to three digits.
 
-    log: equal ratios are equally likely; the ends must be above 0. over: another key of the same space; the
-    number is divided by its value, for a setting whose limit depends on it.
+    log: equal ratios are equally likely; the ends must be above 0. over: another key of the same space, by
+    whose value the number is divided, for a setting whose limit depends on that value.
     """
 
     low: float

@@ -7,10 +7,10 @@
     benefit graph: an edge from j to i if j has a sufficient share in d_i*           (appendix B.2)
     equilibrium:   strongly connected components that are stable, repeated for the others       (algorithm 1)
 
-and then the members of each coalition train together. A coordinator, which may be any client, computes the
-hypernetwork HN and the equilibrium; it sends parameters HN(d), clients answer with losses and gradients
-there, and no data leave them. `mode = "asynchronous"`: late gradients count in the round in which they
-arrive, at the d for which they were computed.
+Then, the members of each coalition train together. A coordinator, which may be any client, computes the
+hypernetwork HN and the equilibrium; it sends parameters HN(d), the clients answer with their losses and
+gradients at these parameters, and no data leave the clients. `mode = "asynchronous"`: late gradients count in
+the round in which they arrive, at the d for which they were computed.
 
 Beyond the paper: a coordinator that is gone is replaced (`leader_election`) by one that starts again with the
 clients that are up, while the present coalitions continue. A newcomer gets an input of the hypernetwork,
@@ -30,10 +30,11 @@ Differences from the paper:
 - Clipping and dividing by the sum does not descend to the minimum: it stops where the gradient is
   proportional to d, so shares show how much a client helps, even if the best d is at a corner. With
   `projection = "simplex"`, the search is projected gradient descent, which finds the best d.
-- A client's model in its coalition. The paper learns again with the members (`inside = "pareto"`): the best
-  model of the coalition's Pareto front, which its tables call SPO if all clients are in one coalition. By
-  default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from their models on the
-  front: a coalition then no longer needs a coordinator. A client without partners trains alone in both.
+- A client's model in its coalition. The paper learns another Pareto front, of the members only, and takes the
+  client's best model on it (`inside = "pareto"`); its tables call this SPO if all clients are in one
+  coalition. By default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from their
+  models on the front: a coalition then no longer needs a coordinator. A client without partners trains alone
+  in both.
 - Clients with a weight below 0.001, drawn for a round of the hypernetwork's training, are not asked for a
   gradient there: it would hardly count, and costs a model each way.
 - Training among the remaining clients (algorithm 1) searches the same front without weights for clients

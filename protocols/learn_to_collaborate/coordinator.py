@@ -28,8 +28,8 @@ Stage = list[tuple[str, ...]]
 class CoalitionAssignment:
     """Coalition found for a client, and its benefits and losses, as in `Members`.
 
-    `shares`: its best weights within its coalition; `full`: its best weights among all clients, None if
-    unknown.
+    `shares`: the client's best weights within its coalition; `full`: the client's best weights among all
+    clients, None if unknown.
     """
 
     members: tuple[str, ...]
@@ -96,9 +96,9 @@ class Coordinator(Component):
     ) -> list[str]:
         """Form coalitions among the clients of `pool`, in stages after the current ones; notify the clients.
 
-        unaffected: the members of coalitions of the last stage that stay. The first search is among them and
-        the pool, as if all coalitions were formed again. Returns the clients of the pool that are left out,
-        because their searches take longer than `limit_s`.
+        unaffected: the members of coalitions of the last stage that stay unchanged. The first search is among
+        these members and the pool, as if all coalitions were formed again. Returns the clients of the pool
+        that are left out, because their searches take longer than `limit_s`.
         """
         remaining, left_out = sorted(pool), list[str]()
         if not remaining:

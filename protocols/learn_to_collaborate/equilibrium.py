@@ -102,10 +102,10 @@ def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
 
 
 def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
-    """Return the clients that a departure affects: its coalition, and the coalitions of later stages.
+    """Return the clients that the departure of `client` affects: its coalition, and all later stages.
 
-    Coalitions found before it, or in the same stage, are also stable without it: none of their members was
-    better off with it.
+    Other coalitions of the same or earlier stages are also stable without the client: none of their members
+    was better off with it.
     """
     for number, stage in enumerate(stages):
         mine = next((coalition for coalition in stage if client in coalition), None)
@@ -118,8 +118,8 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
     """Return the clients that an arrival affects; `wanted_by`: clients with it in their optimal set.
 
-    These sets are among the clients of the same and later stages. An arrival affects the coalitions of
-    `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
+    These optimal sets are among the clients of the same and later stages. A newcomer affects the coalitions
+    of `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
     """
     wanting = frozenset(wanted_by)
     for number, stage in enumerate(stages):

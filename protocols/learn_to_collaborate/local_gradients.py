@@ -27,7 +27,7 @@ class LocalGradients(Component):
         return model if self.head is None else self.client.part(model, "backbone")
 
     def whole(self, common: Vector) -> Vector:
-        """Return this client's model with that part from the front."""
+        """Return this client's model with the part `common` from the front."""
         if self.head is None:
             return common
         client = self.client

@@ -43,10 +43,10 @@ class GradientFound:
 class Members(FromLeader):
     """Request to train from now on with these `members`, sorted, including the receiver.
 
-    version: counts these messages within a term. benefits: the weight of each of its optimal collaborators,
-    without itself. losses: on its validation samples; see `Coalition`. pareto: its best model on its
-    coalition's Pareto front; full: its best model on the front of all clients, None if unknown. With `heads =
-    "own"` both are backbones.
+    version: counts these messages within a term. benefits: the weights of the receiver's optimal
+    collaborators, without the receiver itself. losses: on the receiver's validation samples; see `Coalition`.
+    pareto: the receiver's best model on its coalition's Pareto front; full: its best model on the front of
+    all clients, None if unknown. With `heads = "own"` both are backbones.
     """
 
     version: int
@@ -69,7 +69,7 @@ class Pong:
 
 @dataclass(frozen=True)
 class HigherTerm:
-    """Answer to a former leader: the sender follows this `broker`, in this `term`."""
+    """Answer to a former leader: the sender follows the leader `broker`, in a later `term`."""
 
     term: int
     broker: str

@@ -169,7 +169,7 @@ class ParetoSearch(Component):
         return Optimum(shares, frozenset([clients[number] for number in numbers]), float(found.loss))
 
     def watch(self, target: str, shares: Shares) -> None:
-        """Observe the weights of the client that is `watched`."""
+        """Record the weights of `target` as metrics, if it is the client of the setting `watched`."""
         if target == f"client-{self.settings.watched}":
             for client, share in shares.items():
                 self.client.observe(f"d_{client}", share)
@@ -190,7 +190,7 @@ class ParetoSearch(Component):
 
 
 def summed(arrived: Sequence[tuple[str, Shares, Vector]]) -> list[tuple[Shares, Vector]]:
-    """Return each d with gradients, and sum_i d_i g_i over the clients that answered."""
+    """Return (d, sum_i d_i g_i over the clients that answered) for each d with an answer."""
     rounds: dict[int, tuple[Shares, list[tuple[float, Vector]]]] = {}
     for client, shares, gradient in arrived:
         rounds.setdefault(id(shares), (shares, []))[1].append((shares[client], gradient))

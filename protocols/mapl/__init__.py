@@ -1,7 +1,7 @@
 """MAPL: clients with different models, aligned by prototypes, in neighborhoods that become sparse.
 
-Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024). Client i has a
-separate backbone, and like all others a projection, a head phi_i and prototypes xi_i of the classes:
+Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024). Client i has its own
+backbone and, like all other clients, a projection, a head phi_i and prototypes xi_i of the classes:
 
     PML:  E local epochs on l_cont + l_ce + l_proto + l_uni         (eq. 2-5, protocols.shared.local_losses)
     CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))       (eq. 6-9, protocols.mapl.graph_learning)

@@ -58,7 +58,7 @@ class MaplClient(Client):
         await super().on_start()
 
     async def train_locally(self) -> None:
-        """Run PML: E epochs on the client's own samples."""
+        """Run PML, the local training: E epochs on the client's own samples."""
         if not self.neighbours.started:  # not in `setup`, which does not know whether this client is late
             self.neighbours.start()
         update = await self.train(
@@ -96,7 +96,7 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """Run CGL on all peers with a known head if enough heads are new.
+        """Learn the weights of all peers with a known head (CGL), if enough heads are new.
 
         A neighbor without a known head keeps its weight. In synchronous mode, nearly all heads are new in
         each round, so CGL runs in each round, as in algorithm 3.
@@ -116,16 +116,17 @@ class MaplClient(Client):
         neighbours.adopt({peer: share for peer, share in self.cgl(before, heads).items() if share > 0}, heads)
 
     def cgl(self, before: PeerWeights, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """Return the peers' weights after CGL."""
+        """Return the peers' weights after collaborative graph learning (CGL)."""
         neighbours = self.neighbours
         head, classes = self.part(self.params, "head").numpy(), self.compute.classes
         samples = {peer: neighbours.known[peer].samples for peer in heads}
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: PeerWeights, heads: Mapping[str, np.ndarray]) -> PeerWeights:
-        """Return the weights with an equal share for each stranger that would not lose some of it at once.
+        """Return the weights, with an equal share for each stranger whose share CGL would not reduce.
 
-        The step along the sign moves all similar peers by the same amount, so it never lifts one from 0.
+        The step along the sign moves all similar peers by the same amount, so it never lifts a stranger's
+        weight from 0.
         """
         neighbours = self.neighbours
         strangers = [

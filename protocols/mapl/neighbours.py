@@ -1,4 +1,4 @@
-"""Neighbors of a client of MAPL, which are the peers with a weight: silent, lost and new ones."""
+"""Neighbors of a client of MAPL (the peers with a weight): adds new ones, drops silent and lost ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Neighbours(Component):
         return sum([contact.has_new_head for contact in self.contacts.values()])
 
     def adopt(self, shares: dict[str, float], judged: Collection[str]) -> None:
-        """Adopt weights that CGL has learned from the heads of `judged`; unlink those without a weight."""
+        """Adopt weights that CGL has learned from the heads of `judged`; unlink peers with a weight of 0."""
         self.shares, self.has_judged = shares, True
         for contact in self.contacts.values():
             contact.has_new_head, contact.judged = False, False

@@ -44,8 +44,8 @@ class Cyclon:
     """Cyclon in one client.
 
     contacts(): returns some other clients, for the start. view_size, shuffle_size: entries in a view, and in
-    a message. `changed()` is called when the names in the view have changed. `refused(name)`: whether an
-    entry must not enter, because its client is known to be dead.
+    a message. `changed()` is called when the names in the view have changed. `refused(name)`: returns True
+    for a client that must not enter the view, because it is known to be dead.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ probability that i should also learn from j's data. EM alternates between
     M:  theta_i <- theta_i - eta (grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i) + lambda theta_i)
 
 (eqs. 8 and 10); lambda is the scenario's `training.weight_decay`. Priors of the graph (`prior`):
-- "dirac": given weights, always Metropolis-Hastings'. This is D-PSGD with these weights (eq. 16), same
-  parameters; the lambda = 1/eta by which eq. 14 becomes eq. 16 is not the lambda of M.
+- "dirac": given weights, always Metropolis-Hastings weights. This is D-PSGD with these weights (eq. 16), bit
+  for bit the same as `dpsgd`; the lambda = 1/eta by which eq. 14 becomes eq. 16 is not the lambda of M.
 - "sbm": a stochastic block model, w by a sigmoid (eqs. 18 to 24; `block_model`).
 - "attention": a learned similarity of the models' updates, w by a softmax (eqs. 25 to 31; `attention`).
 - "mmsbm": blocks with mixed memberships (eqs. 71 to 81; `mixed_membership`).
@@ -51,9 +51,9 @@ Differences from the paper:
   Here j's data is explained by theta_i or by guessing among the classes (`null_model`), which adds
   log(classes) to all log likelihoods; "none" is eq. 3, to be used with `learn_prior = false`.
 - log P(D_j | theta_i) is per sample: minus the mean loss on a batch of j's samples (code), or on all of them.
-- Eq. 23 has a sum over all psi(alpha_g) where the bound's derivative has one; the step size is for the mean
-  over clients, so that it does not grow with them. The step is plain ascent, halved until the bound does not
-  fall, not Adam's: it has no state on which clients would have to agree.
+- Eq. 23 has a sum over all psi(alpha_g) where the bound's derivative has a single psi(alpha_g); the step size
+  applies to the mean over clients, so that a step does not grow with their number. The step is plain ascent,
+  halved until the bound does not fall, not Adam's: it has no state on which clients would have to agree.
 - B and alpha are learned from iteration `learn_after`: learned earlier, while the blocks have yet to form,
   all values would become equal.
 - Omega_i continues from its last value; the authors' code draws it again in each round, and does two sweeps.

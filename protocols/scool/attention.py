@@ -46,7 +46,7 @@ def first_encoder(width: int, rng: np.random.Generator) -> Floats:
 
 
 def _encoded(encoder: Tensor, sketches: Tensor) -> Tensor:
-    """Return E of sketches [..., width]: [..., WIDTH]."""
+    """Return the encoder's outputs E [..., WIDTH] for sketches [..., width]."""
     width = sketches.shape[-1]
     first, second = encoder.split([(width + 1) * HIDDEN, (HIDDEN + 1) * WIDTH])
     hidden = torch.tanh(sketches @ first[HIDDEN:].view(width, HIDDEN) + first[:HIDDEN])
@@ -64,7 +64,10 @@ def log_attention(encoder: Floats, sketches: Floats) -> Floats:
 
 
 def encoder_gradient(encoder: Floats, sketches: Floats, weights: Floats) -> Floats:
-    """Return the gradient [n] of sum_j w_ij log p_ij for phi (eqs. 31, 62), of one client's row w_i."""
+    """Return the gradient [n] of sum_j w_ij log p_ij with respect to phi, for one client's row w_i.
+
+    This is eqs. 31 and 62.
+    """
     parameters = torch.from_numpy(encoder).requires_grad_()
     with torch.enable_grad():
         value = torch.from_numpy(weights) @ _log_attention(parameters, torch.from_numpy(sketches))
@@ -94,5 +97,8 @@ class Adam:
 
 
 def bound(log_likelihoods: Floats, weights: Floats, log_prior: Floats, temperature: float = 1.0) -> float:
-    """Return the lower bound of eq. 58 without the models' prior; all [..., n], with the client itself."""
+    """Return the lower bound of eq. 58 without the models' prior.
+
+    All arrays are rows [..., n] of the weights' form, with the client itself as one of n.
+    """
     return float((weights * (log_likelihoods + log_prior)).sum() + temperature * exclusive_entropy(weights))

@@ -4,8 +4,8 @@ Client i has a membership Omega_i [M], a distribution over M blocks, and an edge
 probability B(g, h) if i is in block g and j in h. All functions are about one client and its n peers, whose
 memberships are the rows of `others` [n, M]: each client computes its own from the others' messages.
 
-It uses numpy in float64. A pair consists of two different clients: the paper's sums over i, j would make the
-bound quadratic in Omega_i, and its closed form for Omega_i the maximum of another function.
+This module uses numpy in float64. A pair consists of two different clients: the paper's sums over i, j would
+make the bound quadratic in Omega_i, and its closed form for Omega_i the maximum of another function.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def edge_log_odds(own: Floats, others: Floats, probabilities: Floats) -> Floats:
 
 
 def concentration(own: Floats, alpha: Floats) -> Floats:
-    """Return gamma_i [M] (eqs. 19, 46)."""
+    """Return gamma_i [M], the concentration of the Dirichlet posterior of pi_i (eqs. 19, 46)."""
     return own + alpha
 
 

@@ -35,15 +35,16 @@ def entropy(concentration: Floats) -> Floats:
 
 
 def expected_log_density(alpha: Floats, mean_log: Floats) -> float:
-    """Return E[log p(pi | alpha)] [] if mean_log [M] is the expectation of log pi."""
+    """Return the scalar E[log p(pi | alpha)], given mean_log [M], the expectation of log pi."""
     return float(log_normaliser(alpha) + ((alpha - 1) * mean_log).sum())
 
 
 def concentration_gradient(alpha: Floats, mean_log: Floats) -> Floats:
-    """Return the gradient [M] of `expected_log_density` for alpha [M]: mean_log_g - psi(alpha_g) + psi(sum).
+    """Return the gradient [M] of `expected_log_density` with respect to alpha [M].
 
-    Eqs. 23, 50 and 79 have sum_g psi(alpha_g) where the derivative of the bound has psi(alpha_g); this is
-    the derivative, of the mean over clients instead of their sum.
+    Its entries are mean_log_g - psi(alpha_g) + psi(sum_h alpha_h). Eqs. 23, 50 and 79 have sum_g psi(alpha_g)
+    in place of psi(alpha_g), which is not the bound's derivative. This is the derivative of the mean over
+    clients, not of their sum.
     """
     return mean_log - digamma(alpha) + digamma(alpha.sum())
 

@@ -38,7 +38,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class PeerEvaluation:
-    """Answer with the `loss` of the model on the sender's data, and the `gradient` with exact gradients.
+    """Answer: `loss` of the model on the sender's data; with exact gradients also its `gradient`.
 
     `loss` is None if the sender has no time for it, or got no model. `progress`: the sum of the sender's own
     updates so far, after `iterations`; with fixed weights, its model; None with exact gradients. `degree`:

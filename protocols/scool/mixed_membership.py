@@ -5,7 +5,7 @@ block from its pi_i, and client j one from its pi_j. Client i keeps the state of
 starts: both indicators' posteriors phi_{i->j} and phi_{i<-j} (`sending` and `receiving` [n, M] here) and
 w_ij. Its peers send it the expected log of their pi_j, and their phi_{j<-i}, which gamma_i needs.
 
-It uses numpy in float64. A pair consists of two different clients.
+This module uses numpy in float64. A pair consists of two different clients.
 """
 
 import numpy as np
@@ -25,19 +25,25 @@ def edge_log_odds(sending: Floats, receiving: Floats, probabilities: Floats) -> 
 
 
 def concentration(alpha: Floats, sending: Floats, received: Floats) -> Floats:
-    """Return gamma_i [M] (eq. 74). received [n, M]: phi_{j<-i}, of the pairs that the peers started."""
+    """Return gamma_i [M], the concentration of the posterior of pi_i (eq. 74).
+
+    received [n, M]: phi_{j<-i}, of the pairs that the peers started.
+    """
     return np.asarray(alpha + sending.sum(axis=0) + received.sum(axis=0))
 
 
 def sending_blocks(gamma: Floats, receiving: Floats, weights: Floats, probabilities: Floats) -> Floats:
-    """Return phi_{i->j} [n, M] (eq. 76), from gamma_i [M]."""
+    """Return phi_{i->j} [n, M], the posterior of the client's block for each peer (eq. 76)."""
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     edges = weights[:, None] * (receiving @ present.T) + (1 - weights[:, None]) * (receiving @ absent.T)
     return np.asarray(softmax(edges + expected_log(gamma)))
 
 
 def receiving_blocks(peer_logs: Floats, sending: Floats, weights: Floats, probabilities: Floats) -> Floats:
-    """Return phi_{i<-j} [n, M] (eq. 77). peer_logs [n, M]: the expected log of each peer's pi_j."""
+    """Return phi_{i<-j} [n, M], the posterior of each peer's block for the client (eq. 77).
+
+    peer_logs [n, M]: the expected log of each peer's pi_j.
+    """
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     edges = weights[:, None] * (sending @ present) + (1 - weights[:, None]) * (sending @ absent)
     return np.asarray(softmax(edges + peer_logs))

@@ -203,7 +203,7 @@ class MixedPrior(BlockPrior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def received(self) -> Floats:
-        """Return phi_{j<-i} [n, M] of the peers that have sent it."""
+        """Return phi_{j<-i} [n, M], the posterior of this client's block, of the peers that have sent it."""
         return np.array(list(self.assigned.values())).reshape(-1, self.settings.blocks)
 
     def statistics(self) -> Floats | None:

@@ -1,7 +1,7 @@
 """Posterior weights of the cooperation graph, given the evidence for each edge.
 
-It uses numpy in float64. A temperature divides the evidence for an edge (Li et al. 2023, appendix C.1). That
-is the exact E-step of a bound in which the entropy of the graph counts `temperature` times.
+This module uses numpy in float64. A temperature divides the evidence for an edge (Li et al. 2023, appendix
+C.1). The result is the exact E-step of a bound in which the entropy of the graph counts `temperature` times.
 """
 
 import numpy as np

@@ -7,7 +7,7 @@ Only clients start exchanges, so the server need not know which clients are up, 
 delays no other. A client asks until it is answered, however long the server is away. The server uses each
 result once, whatever messages are repeated or lost: it keeps the time of the last model for each client, and
 ignores results from another model. The same holds for a server that restarts: with its old state it
-continues, and without it, it gives a new model to each client that asks.
+continues; without this state, it gives a new model to each client that asks.
 
 A client is evaluated by the last model from the server, and keeps that when its budget is exhausted.
 """
@@ -140,8 +140,9 @@ class AsyncClient(Client):
     async def _exchange(self, report: Report) -> Start:
         """Return the server's answer, however long it takes.
 
-        After some attempts it starts a new question, and later ones have more attempts. The waits between
-        attempts double: long where many messages are lost, but right where the network is slower than known.
+        After some attempts, the client asks a new question; each new question has more attempts. The waits
+        between the attempts of a question double, which is slow where many messages are lost, but right where
+        the network is slower than expected.
         """
         self.round_trips.wait_at_first(self.settings.patience)
         for times in count():

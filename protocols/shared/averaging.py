@@ -46,9 +46,9 @@ class Exchange:
 class PairAveraging(Component):
     """Exchange of AD-PSGD: a client and one random neighbor move halfway towards each other's model.
 
-    Each adds (x_j - x_i)/2, of the models at the time of sending, which needs no lock and keeps the mean. If
-    two clients ask each other at the same time, only the request of the client whose name sorts first is
-    granted: both exchanges together would just swap the models.
+    Client i adds (x_j - x_i)/2 and client j adds (x_i - x_j)/2, with the models as they were when sent. This
+    needs no lock, and keeps the mean. If two clients ask each other at the same time, only the request of the
+    client whose name sorts first is granted: both exchanges together would just swap the models.
 
     answered(answer, asked): returns another answer, for example with a gradient at the asker's model; it may
     return a task of the client. met(peer, answer): called after an exchange.

@@ -1,5 +1,4 @@
-"""Losses that shape features, as pure functions of tensors; they support vmap and grad, without a branch
-on data.
+"""Losses that shape features: pure functions of tensors, without branches on data, for vmap and grad.
 
 They are computed in float32 or wider and outside autocast: cosines in bfloat16 have only two correct digits,
 and with a temperature of 100 only the last digits distinguish samples.
@@ -58,8 +57,8 @@ def supervised_contrastive(
             - sum_q log(sum_{r in X(q)} exp(cos(q, r)/tau) / sum_{m in A(q)} exp(cos(q, m)/tau))
 
     A row that is alone in its class contributes 0. `reduction` "sum" is the paper's sum over q; "mean"
-    divides it by Q, as its eq. 1, its own l_proto and every public implementation do: with a sum, the balance
-    with the other losses would depend on the batch size.
+    divides it by Q, as the paper's eq. 1, its l_proto and every public implementation do: with a sum, the
+    balance with the other losses would depend on the batch size.
     """
     rows = normalized(projections)
     others = ~torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
@@ -84,7 +83,7 @@ def prototype_contrast(
     xi [K, d_p], against the labels [Q].
 
     paper (MAPL, section 4.1): similarity cos(p, xi^k)/tau. code: <p/||p||, xi^k>, with prototypes of any
-    length and no temperature, which cancels there.
+    length and no temperature, because it cancels in the code.
     """
     if variant == "paper":
         similarities = products(normalized(projections), normalized(prototypes)) / temperature

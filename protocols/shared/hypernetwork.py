@@ -79,7 +79,7 @@ def slope(
 
 
 def widened(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
-    """Return the flat parameters for one more input, whose column in the first layer is the others' mean.
+    """Return the flat parameters for one more input; its first-layer column is the mean of the others.
 
     The hypernetwork then treats the newcomer as the average of all others, until it has learned more.
     """

@@ -163,7 +163,7 @@ def best_factors(products: Tensor, *, sizes: Sizes) -> Tensor:
 
 
 def refitted(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -> Tensor:
-    """Return factors of the sizes `given` as factors of `sizes`.
+    """Convert factors of the sizes `given` to factors of the sizes `sizes`.
 
     A smaller rank keeps the first columns of A and rows of B; in factors from `best_factors`, these are the
     best ones. A larger rank continues with the columns of A of `own`, and with rows of 0 in B.

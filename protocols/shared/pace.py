@@ -60,10 +60,10 @@ class RelativePace(Component):
 
     @property
     def own_pace(self) -> float | None:
-        """Iterations per second of this client, over the median rate of its peers; None if unknown.
+        """Iterations per second of this client, divided by the median rate of its peers; None if unknown.
 
-        Counted from the start of this session, including the iteration in progress: before its end the pace
-        is at most this.
+        The iterations are counted from the start of this session. The one in progress is included, so this is
+        an upper bound of the pace.
         """
         known = [rate for rate in self._rates() if rate > 0]
         return self._beside(statistics.median(known)) if known else None
@@ -73,7 +73,7 @@ class RelativePace(Component):
         """True if this client's pace is certainly below `BEHIND`, even before its first iteration ends.
 
         At first only the rates of the fastest peers are known; the others count as slower than this client.
-        The second fastest decides if this client has less than a quarter of its rate.
+        This client is also far behind if its rate is less than a quarter of the second fastest peer's.
         """
         rates = sorted(self._rates(), reverse=True)
         if not rates:

@@ -1,7 +1,7 @@
 """Number that two clients share and both change in steps: whatever messages are lost, each step counts once.
 
-Each end numbers its own steps, and sends the steps that the other end has not confirmed with every message
-about the pair. The next message thus repairs the loss of the last one, and neither end ever waits or holds a
+Each end numbers its own steps. With every message about the pair, it sends the steps that the other end has
+not confirmed. The next message thus repairs the loss of the last one, and neither end ever waits or holds a
 lock. Both ends apply the same steps, possibly in another order, which matters if the number is clipped or
 rounded: once they have applied the same ones, the number of the end whose name sorts first is valid.
 """

@@ -1,7 +1,8 @@
 """Averages over all clients without a server: push-sum (Kempe et al. 2003), for numbers that change.
 
 Each client holds a mass, which consists of numbers and a weight. From time to time it keeps half of it and
-sends the other half to another client; the numbers over the weight tend to the average over all clients.
+sends the other half to another client; the numbers divided by the weight tend to the average over all
+clients.
 
 A client's numbers change, messages are lost, clients come and go. Therefore each time a client contributes
 its present numbers, they replace `share` of its mass (with weight 1): old contributions, for example of a
@@ -38,7 +39,7 @@ class Mass:
         return Mass(self.numbers / 2, self.weight / 2)
 
     def with_(self, other: Mass) -> Mass:
-        """Return the sum of both."""
+        """Return the sum of this mass and another."""
         return Mass(self.numbers + other.numbers, self.weight + other.weight)
 
     def renewed(self, numbers: Floats, share: float) -> Mass:

@@ -1,8 +1,8 @@
 """Rounds of a server and its clients: the common part of all methods with a server.
 
     each round: S <- max(1, floor(C m)) random clients of m
-                the server gives each of S a task; it trains for E local epochs and answers
-                the server combines the answers
+                each client in S gets a task, trains for E local epochs, and answers the server combines the
+                answers
 
 A client with an overdue answer, compared with its earlier ones, gets its task again, and repeats an answer
 that it has already given; after `patience` the round continues without it. The result of a round is sent
@@ -81,7 +81,7 @@ class LastRound:
 
 @dataclass(frozen=True)
 class Ready:
-    """Notice of an idle client that the server has missed or overlooked."""
+    """Notice of an idle client that it is up, in case the server does not know."""
 
 
 class RoundSettings(ProtocolSettings):
@@ -148,7 +148,7 @@ class RoundServer(Server):
         return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        """Use the answers of round `number`: at least one, by the client's name."""
+        """Use the answers of round `number`: a dict by client name, with at least one answer."""
         for answer in answers.values():
             if not (hasattr(answer, "params") and hasattr(answer, "samples")):
                 what = type(answer).__name__
