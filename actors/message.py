@@ -16,7 +16,7 @@ _NAMES_SHOWN = 6
 class Question:
     """Number of an `ask` that may be repeated; repetitions have the same number.
 
-    `attempt`: how often it was sent before. The asker no longer waits for answers to numbers below
+    `attempt`: how often the question was sent before. The asker no longer waits for answers to numbers below
     `open_from`, and waits at most `repeat_s` seconds for the answer to this one.
     """
 

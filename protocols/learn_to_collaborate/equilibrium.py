@@ -116,7 +116,7 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
 
 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
-    """Return the clients that an arrival affects; `wanted_by`: clients with it in their optimal set.
+    """Return the clients that a newcomer affects; `wanted_by`: clients that have it in their optimal set.
 
     These optimal sets are among the clients of the same and later stages. A newcomer affects the coalitions
     of `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
@@ -169,7 +169,7 @@ def _parts_without_a_member(
 
 
 def _shrunk(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
-    """Return a stable coalition if no component is one, by removing clients while a part can leave."""
+    """Return a stable coalition where no component is stable, by removing clients while a part can leave."""
     members = clients
     while parts := _parts_without_a_member(benefits, members, clients):
         members = min(parts, key=lambda part: (len(part), sorted(part)))

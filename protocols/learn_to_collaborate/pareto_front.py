@@ -47,7 +47,7 @@ class ParetoFront:
 
     @property
     def _flops(self) -> float:
-        """Cost of a pass through the hypernetwork, forward or backward to its inputs: two for each number."""
+        """Floating-point operations of a forward pass, or a backward pass to the inputs: two a parameter."""
         return 2.0 * size(self._widths)
 
     def admit(self, client: str) -> None:

@@ -7,8 +7,8 @@ probability that i should also learn from j's data. EM alternates between
     M:  theta_i <- theta_i - eta (grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i) + lambda theta_i)
 
 (eqs. 8 and 10); lambda is the scenario's `training.weight_decay`. Priors of the graph (`prior`):
-- "dirac": given weights, always Metropolis-Hastings weights. This is D-PSGD with these weights (eq. 16), bit
-  for bit the same as `dpsgd`; the lambda = 1/eta by which eq. 14 becomes eq. 16 is not the lambda of M.
+- "dirac": given weights, always Metropolis-Hastings weights. This is D-PSGD with these weights (eq. 16), and
+  its models equal those of `dpsgd`; the lambda = 1/eta by which eq. 14 becomes eq. 16 is not the lambda of M.
 - "sbm": a stochastic block model, w by a sigmoid (eqs. 18 to 24; `block_model`).
 - "attention": a learned similarity of the models' updates, w by a softmax (eqs. 25 to 31; `attention`).
 - "mmsbm": blocks with mixed memberships (eqs. 71 to 81; `mixed_membership`).

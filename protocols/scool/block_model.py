@@ -39,7 +39,10 @@ def concentration(own: Floats, alpha: Floats) -> Floats:
 def membership(
     gamma: Floats, others: Floats, outgoing: Floats, incoming: Floats, probabilities: Floats
 ) -> Floats:
-    """Return Omega_i [M] (eqs. 20, 21, 48). outgoing [n]: w_ij; incoming [n]: w_ji, nan if unknown."""
+    """Return the membership Omega_i [M] (eqs. 20, 21, 48).
+
+    outgoing [n]: w_ij; incoming [n]: w_ji, nan if unknown.
+    """
     present, absent = np.log(probabilities), np.log1p(-probabilities)
     known = ~np.isnan(incoming)
     incoming, senders = incoming[known], others[known]
@@ -53,7 +56,7 @@ def membership(
 
 
 def edge_counts(own: Floats, others: Floats, outgoing: Floats) -> tuple[Floats, Floats]:
-    """Return a client's part of the numerator and the denominator [M, M] of B (eqs. 24, 52)."""
+    """Return a client's terms of the two sums over clients [M, M] whose ratio is B (eqs. 24, 52)."""
     return np.outer(own, outgoing @ others), np.outer(own, others.sum(axis=0))
 
 

@@ -50,7 +50,7 @@ def receiving_blocks(peer_logs: Floats, sending: Floats, weights: Floats, probab
 
 
 def edge_counts(sending: Floats, receiving: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Return a client's part of the numerator and the denominator [M, M] of B (eq. 81)."""
+    """Return a client's terms of the two sums over clients [M, M] whose ratio is B (eq. 81)."""
     return (weights[:, None] * sending).T @ receiving, sending.T @ receiving
 
 

@@ -32,7 +32,7 @@ class Silence(Component):
         self._received_s[sender] = self.client.now
 
     def is_silent(self, peer: str, since_s: float = -math.inf) -> bool:
-        """Return whether `peer` has been silent for all the patience, and since `since_s` (s)."""
+        """Return whether `peer` has been silent for the patience, counted from `since_s` (s) or later."""
         last_s = max(self._received_s.get(peer, -math.inf), self._started_s, since_s)
         return self.client.now - last_s >= self.patience
 
