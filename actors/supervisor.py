@@ -113,7 +113,9 @@ class Supervisor:
         factory = None if isinstance(actor_or_factory, Actor) else actor_or_factory
         actor = actor_or_factory if isinstance(actor_or_factory, Actor) else actor_or_factory()
         if factory is None and self._on_failure == "restart":
-            raise ActorError(f"{actor.name} needs a factory: a failed actor is replaced by a new one")
+            raise ActorError(
+                f'{actor.name} needs a factory: on_failure = "restart" replaces a failed actor by a new one'
+            )
         self._launch(actor, factory)
         self._notify(actor.name, "start")
         return actor

@@ -46,7 +46,7 @@ class Sweep:
     def __init__(self, directory: Path | str) -> None:
         """Raise UserError for a folder without the list of a sweep's runs, or with a damaged one."""
         self.directory = folder_of(directory, "directory")
-        """Folder of the list."""
+        """Folder with the list of runs."""
         self._index = SweepIndex.read(self.directory)
 
     @property
@@ -87,7 +87,7 @@ class SweepFailed(RuntimeError):
     """Error: some runs of a sweep failed. The other runs are kept."""
 
     directory: Path
-    """Folder of the list of runs."""
+    """Folder with the list of runs."""
 
     @property
     def sweep(self) -> Sweep:

@@ -246,7 +246,7 @@ class _ScriptedNetwork(SimulatedNetwork):
         self._count[connection.pair] += 1
         latency_s = self._script(*connection.pair, number)
         if latency_s is not None and not 0 <= latency_s < math.inf:
-            raise ValueError(f"latency_s returned {latency_s!r}; must be seconds from 0 on, or None")
+            raise ValueError(f"latency_s returned {latency_s!r}; must be seconds, 0 or more, or None")
         return latency_s or 0.0, latency_s is None, None
 
 
@@ -266,7 +266,9 @@ def _of_each(
     try:
         return np.broadcast_to(given, shape)
     except ValueError:
-        raise ValueError(f"{name} has shape {given.shape}; must have shape {shape}, or fit it") from None
+        raise ValueError(
+            f"{name} has shape {given.shape}; must have shape {shape}, or broadcast to it"
+        ) from None
 
 
 def _constant(latency_s: float) -> Fate:

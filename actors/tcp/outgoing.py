@@ -111,7 +111,7 @@ class Outgoing:
         """Record that `count` frames of the link were read at the other end."""
         if not self._read <= count <= self._written:
             assert self.link is not None
-            self.link.cut(f"has read {count} frames of {self._written}")
+            self.link.cut(f"reports {count} frames as read, of {self._written} that were sent")
             return
         self._on_fate(count - self._read, "")
         self._read = count

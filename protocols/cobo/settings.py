@@ -27,7 +27,7 @@ class CoBoSettings(ProtocolSettings):
     """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
     """Probability that a pair updates its weight in an iteration. "constant": `sampling_scale`/n.
-    "time-dependent": `decay`. "mixed": the former for `constant_iterations`, then the latter. "none": 1."""
+    "time-dependent": `decay`. "mixed": constant for `constant_iterations`, then time-dependent. "none": 1."""
     sampling_scale: PositiveWeight = 1.0
     """Expected number of pair updates of a client in an iteration, while their probability is constant."""
     constant_iterations: Count = 80

@@ -9,7 +9,7 @@ to all others, each of which returns its own gradient at x_i, and
 
 tau is the distance of the (n/K)-th nearest gradient, counting the client's own; n/K is the mean size of a
 cluster. A round costs n^2 gradients. The learned graph has a weight of 1 for each gradient within tau in the
-last repetition.
+last repetition (sweep).
 
 The paper's text was not available: this follows general knowledge of it, and tau, which it leaves to tuning,
 is coterie's choice. Differences from the paper: a gradient is the change by `local_steps` of training, which

@@ -89,7 +89,7 @@ class FLTSettings(RoundSettings):
     """Find clusters of clients with similar samples once, and average inside them."""
 
     clusters: Count = 2
-    """Number of clusters, or of clients if there are fewer."""
+    """Number of clusters; with fewer clients, the number of clients."""
     threshold: PositiveWeight | None = None
     """Alternative to `clusters`: the mean distance up to which clusters are joined, as a share of the largest
     distance of two clients."""
@@ -97,7 +97,7 @@ class FLTSettings(RoundSettings):
     """Number of k-means centroids of a client's samples (N_emb in MAPL's table 7), at most one for each
     sample. The authors take 2, or as many as a client has classes."""
     embedding: Count = 64
-    """Length of an encoded sample (d_p there)."""
+    """Length of an encoded sample (d_p in MAPL's table 7)."""
 
     def own_numbers(self, model: int, clients: int) -> int:
         """Return the number of values of the clusters' models."""
@@ -242,7 +242,7 @@ class FLT(RoundClient):
     members: tuple[str, ...] = ()
     """Clients of this client's cluster, from its last task; empty before the first task."""
     described: Centroids | None = None
-    """Centroids of its samples, after the first request in this session."""
+    """Centroids of this client's samples, after the first request in this session."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:

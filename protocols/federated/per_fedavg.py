@@ -42,7 +42,8 @@ class PerFedAvgSettings(FedAvgSettings):
     hessian: Literal["differences", "none"] = "differences"
     """Second derivatives by differences of gradients (HF), or none (FO)."""
     difference: PositiveWeight = 0.001
-    """Distance delta of these gradients, in lengths of a gradient."""
+    """Distance delta between w and the models at which these gradients are computed, in lengths of a
+    gradient."""
     personal_steps: Count = 1
     """Steps that adapt the model that is evaluated."""
     weights: Weighing = "equal"

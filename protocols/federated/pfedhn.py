@@ -48,13 +48,13 @@ class PFedHNSettings(RoundSettings):
     embedding: Count = 8
     """Length e of a client's embedding (a quarter of the number of clients in the paper)."""
     hidden: tuple[Count, ...] = (100, 100, 100)
-    """Widths of the hypernetwork's hidden layers; its size is the last one times the model's parameters."""
+    """Widths of the hypernetwork's hidden layers; its size is about the last width times the model's size."""
     spread: Weight = 1.0
     """Initial distance of the clients' models: factor of the usual scale of the last layer."""
     outer_rate: PositiveWeight = 0.01
     """Learning rate alpha of hypernetwork and embeddings."""
     outer_momentum: ShareBelowOne = 0.0
-    """Momentum of these steps (0.9 in the paper's experiments)."""
+    """Momentum of the steps of hypernetwork and embeddings (0.9 in the paper's experiments)."""
     outer_decay: Weight = 0.0
     """Weight decay of hypernetwork and embeddings, added to their gradients (0.001 in the paper's
     experiments)."""

@@ -29,7 +29,7 @@ class FedAsyncSettings(AsyncSettings):
     mixing: ShareAboveZero = 0.6
     """Weight alpha of a model that was trained from the server's latest model."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """Function s: decrease of a model's weight with the changes u in between."""
+    """Function s(u), which reduces a model's weight by the number u of changes in between."""
     exponent: Weight = 0.5
     """Exponent a of the polynomial (1 + u)^-a."""
     slope: PositiveWeight = 10.0

@@ -32,7 +32,7 @@ class FedClassAvgSettings(AveragedPartSettings):
     rho: Weight = 0.1
     """Strength of the pull towards the average head."""
     temperature: PositiveWeight = 100.0
-    """Temperature tau of the contrastive loss; MAPL's, for its comparison."""
+    """Temperature tau of the contrastive loss; by default the value in MAPL's comparison."""
     pull: Literal["norm", "squared", "code"] = "norm"
     """Distance between heads: the norm of the difference, half its square, or the authors' code's mean
     squares."""

@@ -103,7 +103,7 @@ class LGFedAvg(RoundClient):
     parts = ()
     heterogeneous = True
     local = False
-    """True if it has started a personal backbone in this session."""
+    """True if this client has started a personal backbone in this session."""
 
     def setup(self) -> None:
         self.head = SharedPart(self, "head")

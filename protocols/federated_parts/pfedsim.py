@@ -148,7 +148,7 @@ class PFedSim(RoundClient):
     server = PFedSimServer
     parts = ()
     personal = False
-    """True if it has started a personal model in this session."""
+    """True if this client has started a personal model in this session."""
 
     async def work(self, task: RoundTask) -> object:
         match task:

@@ -91,7 +91,7 @@ class Rounds(Component, RoundMessages):
         Missing partners are left out; `models[peer].params` are the parameters of a `RoundModel`.
         """
         kind = self._kind
-        assert kind is not None, "gather() needs an announce() before it"
+        assert kind is not None, "call announce() before gather()"
         found: dict[str, Any] = {}
         while True:
             missing = [peer for peer in self.partners if peer not in found]

@@ -23,7 +23,9 @@ class Range:
 
     def __post_init__(self) -> None:
         if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"Range({self.low}, {self.high}, log={self.log}): need low < high, and log > 0")
+            raise ValueError(
+                f"Range({self.low}, {self.high}, log={self.log}): need low < high, and low > 0 if log is True"
+            )
 
     def at(self, share: float, chosen: Mapping[str, Any]) -> float:
         """Return the number at this share of the range, 0 to 1. chosen: values of earlier keys."""

@@ -20,9 +20,9 @@ from protocols.learn_to_collaborate.messages import FromLeader, HigherTerm, Lead
 from protocols.shared.silence import Silence
 
 PATIENCES = 3
-"""Number of patiences that an answer may take from a peer if its other messages arrive."""
+"""Maximum time to an answer, in patiences, from a peer whose other messages arrive."""
 HEARTBEATS = 4
-"""Number of heartbeats in a patience by which the leader checks the other clients."""
+"""Number of heartbeats that the leader sends to each client in one patience."""
 
 Term = tuple[int, str]
 """Number of a term, and its leader."""

@@ -59,8 +59,8 @@ class CollaboratingClient(Client):
         watched = Requirement(
             "clients.count",
             lambda count: count > (settings.watched or 0),
-            f"has watched = {settings.watched}, which is the number of a client; must be greater than this "
-            "number",
+            f"has watched = {settings.watched}, which is the number of a client, from 0; must be greater "
+            "than this number",
         )
         return (
             watched,

@@ -177,7 +177,7 @@ class ParetoSearch(Component):
     async def search_all(
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
-        """Search for all targets at once; return the optima of present targets, and the late targets."""
+        """Search for all targets at once; return the optima, and the targets that exceeded `limit_s`."""
         searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)

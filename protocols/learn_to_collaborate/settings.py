@@ -23,7 +23,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     rounds: Count = 2000
     """Rounds in which the hypernetwork is trained before coalitions are formed."""
     newcomer_rounds: CountOrZero = 200
-    """Rounds of its training, with all clients, after a client has joined."""
+    """Further rounds of training the hypernetwork, with all clients, after a client has joined."""
     time_limit: PositiveDuration = default("1 s")
     """Wait of the coordinator for gradients in a round of the asynchronous form; later ones count in the
     round in which they come."""
@@ -33,8 +33,8 @@ class LearnToCollaborateSettings(ProtocolSettings):
     hidden: Annotated[tuple[Count, ...], Field(max_length=4)] = (100,)
     """Widths of the hypernetwork's hidden layers."""
     activation: Literal["none", "relu", "leaky-relu"] = "leaky-relu"
-    """Activation between its layers: "relu" is the paper's, "leaky-relu" the authors' code's; with "none"
-    models are an affine function of the weights."""
+    """Activation between the hypernetwork's layers: "relu" is the paper's, "leaky-relu" the authors' code's;
+    with "none" models are an affine function of the weights."""
     spread: Weight = 0.1
     """Initial distance of models for different weights: factor of the usual scale of the last layer."""
     heads: Literal["common", "own"] = "common"
@@ -54,22 +54,23 @@ class LearnToCollaborateSettings(ProtocolSettings):
     search_steps: Count = 100
     """Maximum number of steps in the search for a client's best weights."""
     search_learning_rate: PositiveWeight = 0.1
-    """Step size of that search (eta)."""
+    """Step size of the search for a client's best weights (eta)."""
     search_tolerance: Weight = 1e-4
     """Largest change of a weight at which the search ends."""
     search_limit: PositiveDuration | None = None
     """Maximum time of a client's search; a slower client is left out of the first equilibrium, and joins
     later."""
     watched: CountOrZero | None = None
-    """Number of a client whose weights the coordinator observes at each step of the search for it, as
-    `d_client-0` and so on (figure 6 of the paper)."""
+    """Number of a client. At each step of the search for this client's best weights, the coordinator records
+    the weights as `d_client-0` and so on (figure 6 of the paper)."""
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.4
-    """Least weight of a client in the search, relative to an equal share of 1 (epsilon_0; the authors' code
-    has 0.4 for 6 clients, 0.3 for 10)."""
+    """Least weight of a client in the search, relative to the equal share 1/n of n clients (epsilon_0; the
+    authors' code has 0.4 for 6 clients, 0.3 for 10)."""
     projection: Literal["clip", "simplex"] = "clip"
-    """Weights after a step are clipped and divided by their sum (paper), or projected on the simplex."""
+    """Treatment of weights after a step: clipped and divided by their sum (paper), or projected on the
+    simplex."""
     rule: Literal["threshold", "relative"] = "relative"
-    """Rule for collaborators: by their weight (paper), or by that relative to the client's own (code)."""
+    """Rule for collaborators: by weight (paper), or by weight relative to the client's own (code)."""
     least: PositiveWeight = 0.7
     """Least weight of a collaborator, relative to an equal share (epsilon) or to the client's own."""
     equilibrium: Literal["iterative", "at-once"] = "iterative"

@@ -64,8 +64,8 @@ class GraphLearning:
     epsilon: float = 1e-6
     """Offset that keeps the logarithm of a degree of 0 finite."""
     similarity: Literal["whole", "per-class", "none"] = "whole"
-    """Similarity of heads: cosine of the whole weight matrices; mean cosine of each class's rows, over the
-    largest peer's (the authors' code); or the same for all (Table 3)."""
+    """Similarity of heads: cosine of the whole weight matrices; mean cosine of each class's rows, divided by
+    the largest mean of all peers (the authors' code); or the same for all (Table 3)."""
     confidence: Literal["samples", "equal", "none"] = "samples"
     """Factor gamma: shares of the samples, 1/M, or 1 (Table 3)."""
     norm: Literal["l2", "l1"] = "l2"

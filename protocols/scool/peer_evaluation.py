@@ -16,7 +16,7 @@ from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
 """Number of times that a question is sent in the asynchronous form before it is given up, after three
-estimated round trips; the next iteration has a newer one."""
+estimated round trips; the next iteration sends a newer question."""
 ASKED_SHARE, ASKED_LEAST = 0.05, 20
 """Default number of peers to ask in an iteration: as many as take this share of the time of its training, but
 at least the second value (fewer if there are fewer peers)."""

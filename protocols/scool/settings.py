@@ -35,7 +35,8 @@ class SCooLSettings(PatienceSettings):
     null_model: Literal["none", "chance"] = "chance"
     """Reference model for a peer's data: none (eq. 3), or guessing among the classes."""
     judged_on: Literal["batch", "train", "validation"] = "batch"
-    """Samples on which a peer evaluates a model: a batch (code), all training, or all held-out ones."""
+    """Samples on which a peer evaluates a model: a batch (code), all training samples, or all held-out
+    samples."""
 
     blocks: Count = 2
     """Blocks of the block models (M). For "sbm", use more blocks than there are groups: two groups that start

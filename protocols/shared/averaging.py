@@ -64,7 +64,7 @@ class PairAveraging(Component):
         super().__init__(client)
         self.patience = patience
         self.asked: str | None = None
-        """Peer with an awaited answer."""
+        """Peer whose answer is awaited."""
         self._answered = weakly(answered) if answered else None
         self._met = weakly(met) if met else None
 

@@ -124,7 +124,7 @@ class PersonalizedModelLoss:
 
 def _projections(projections: Tensor | None) -> Tensor:
     if projections is None:
-        raise ValueError('the model has no projections: the protocol must name "projection" in its parts')
+        raise ValueError("the model has no projections: add 'projection' to `parts` of the method's class")
     return projections
 
 

@@ -21,7 +21,8 @@ from protocols.shared.server_rounds import shares
 Sizes = tuple[tuple[int, int, int, float], ...]
 """Inputs, rank, outputs and scale of each adapter of a model, in the order of the layers."""
 Places = tuple[tuple[int, int, int], ...]
-"""Offsets of A, B and the merged products of each adapter in the model's vector; -1 without the latter."""
+"""Offsets of A, B and the merged products of each adapter in the model's vector; -1 if there are no merged
+products."""
 
 LORA = Requirement(
     "model.name",

@@ -118,7 +118,7 @@ def test_the_weights_of_a_search_are_observed_at_each_step(tmp_path: Path) -> No
 
 
 def test_who_is_watched_must_be_there(tmp_path: Path) -> None:
-    told = "clients.count = 4.*watched = 4, which is the number of a client; must be greater"
+    told = "clients.count = 4.*watched = 4, which is the number of a client, from 0; must be greater"
     with pytest.raises(UserError, match=told), finished(tmp_path, "protocol.watched=4"):
         pass
 
