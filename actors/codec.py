@@ -63,7 +63,7 @@ class Codec:
 
     Both sides need the same types; the types of this package are always included. Tuples and lists are
     decoded as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all other objects
-    are decoded as equal ones. handle: makes a handle from its array, and may raise DecodeError; None keeps
+    are decoded as equal objects. handle: makes a handle from its array, and may raise DecodeError; None keeps
     the array.
     """
 
@@ -97,7 +97,7 @@ class Codec:
         """Return the object that `encode` turned into `data`. Large arrays in it are views of `data`.
 
         Raises DecodeError, and no other error, for all other bytes: also for objects nested more than 64
-        deep, for objects that would take more memory than 32 times their length (and a megabyte), and for
+        deep, for objects that would take more memory than 32 times their length (plus a megabyte), and for
         values that a message class itself rejects.
         """
         try:

@@ -9,8 +9,8 @@ sum_l w_kl and confidences c_k = n_k / max_l n_l,
 
 is minimized alternately, each client at its own pace:
 
-    model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received: this is
-            J, divided by d_k c_k. x_k goes to all l with w_kl > 0.
+    model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received: J as a
+            function of x_k, divided by d_k c_k. x_k goes to all l with w_kl > 0.
     graph:  for kappa random peers K at once, which report x_l, L_l and d_l:
             h_l  = c_k L_k + c_l L_l + mu_1/2 ||x_k - x_l||^2
                    + mu_2 (2 ridge w_kl - 1/(d_k + delta) - 1/(d_l + delta))

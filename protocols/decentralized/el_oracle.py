@@ -102,9 +102,9 @@ class ChangingRounds(Rounds):
         super()._record_delay(kind, names, found, waited_s)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
-        """Return whether a message counts for this round, or shows that its sender is ahead.
+        """Return whether a message belongs to this round, or shows that its sender has gone ahead without it.
 
-        The first transmission of a later round by a client that waits for this one does not count: this
+        A later round's first transmission, by a sender that waits for this client, is not wanted yet: this
         client uses it when it reaches that round.
         """
         in_its_turn = mark.awaits and mark.repeat is None

@@ -9,9 +9,9 @@ Each client has its own timer, and no client waits for another:
 
 Differences from the papers: models are sent whole (no subsampling or token account); a model is merged with
 the client's current one (2019), not with the one received before it (2013). A client trains only when a model
-arrives, so one without peers stays at its initial model; and a client to which models come faster than it
-trains has a growing queue of ever older models, until its mailbox is full (`mailbox_overflows` in the
-summary).
+arrives, so a client without peers stays at its initial model. A client that receives models faster than it
+can train on them has a growing queue of ever older models, until its mailbox is full (`mailbox_overflows` in
+the summary).
 
 A client that has exhausted its budget continues to push and merge, because the other clients train only on
 models that they receive. A client that is alone trains once in each period.

@@ -2,8 +2,8 @@
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
-If devices differ, set `half_life`: for the duration of one of its iterations, others mix in the same backbone
-of a client that is 20 times slower, and in bad weather this costs more than collaboration gains
+If devices differ, set `half_life`: if a client is 20 times slower, others use its old backbone again and
+again until its next iteration ends, and in bad weather this costs more than collaboration gains
 (docs/weather.md). Without rounds the slow client itself is protected by `safeguard`, see `MAPLAsynchronous`.
 """
 

@@ -4,9 +4,10 @@ Li, Zhou, Tian and Tao, "Learning to collaborate in decentralized learning of pe
 2022). With client i's encoder E(.; phi_i), its update u_i of some local epochs and its neighbors' u_j, in
 rounds with a barrier among neighbors:
 
-    w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature theta_i <- theta_i
-    + sum_j w_ij u_j phi_i   <- phi_i - r s/||s||,     s: gradient with respect to phi_i of the new theta_i's
-    validation loss phi_i   <- mean of phi_i and its neighbors'
+    w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature
+    theta_i <- theta_i + sum_j w_ij u_j
+    phi_i   <- phi_i - r s/||s||,     s: gradient of the new theta_i's validation loss with respect to phi_i
+    phi_i   <- mean of phi_i and its neighbors'
 
 s needs one gradient g on the held-out samples, at the new theta_i: it is the gradient of
 sum_j w_ij(phi) <g, u_j>. The encoder, which all clients average, also gives weights to clients never seen
@@ -17,11 +18,11 @@ Asynchronous: a client trains without pause, sends each update to all peers, and
 have arrived meanwhile, only the last of each peer. A client far behind its peers keeps its own update if the
 mixture has a higher loss on its held-out samples (`safeguard`).
 
-Differences from the paper (its text was not available): this follows its abstract, and SCooL's description
-of the method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalized,
-multiplied by signs that all clients know, and added up in `sketch` groups, which keeps inner products on
-average, so that phi is small however large the model is. Its steps have the length r. Clients that are no
-longer mixed with still get updates.
+Differences from the paper (its text was not available): this follows its abstract, and SCooL's description of
+the method. E is a perceptron with one hidden layer (tanh). Its input is a sketch of the update: the
+normalized update is multiplied by signs that all clients know, and added up in `sketch` groups. This keeps
+inner products on average, and phi small for models of any size. Each step of phi has the length r. Clients
+that are no longer mixed with still get updates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,9 +5,9 @@ learning" (ICASSP 2022): min over x_1 = ... = x_n of sum_i f_i(x_i, y_i*(x_i)), 
 g_i(x, y) over y. Here, as in SCooL's tables, x is the backbone and y_i client i's head, and f_i = g_i is its
 loss. In rounds with a barrier among neighbors:
 
-    y_i  <- y_i - eta grad_y f_i(x_i, y_i)                       `head_steps` times, alone x_i  <- sum_j W_ij
-    x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij l_ij <- l_ij + theta W_ij (x_i - x_j), with the x before this
-    step     W: Metropolis-Hastings weights
+    y_i  <- y_i - eta grad_y f_i(x_i, y_i)                       `head_steps` times, alone
+    x_i  <- sum_j W_ij x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij
+    l_ij <- l_ij + theta W_ij (x_i - x_j), with the x before this step    W: Metropolis-Hastings weights
 
 l_ij are the multipliers of x_i = x_j, times eta, and the mixing is the gradient of the penalty on x_i - x_j:
 without multipliers (`dual_rate` 0) it is D-PSGD on backbones, whose heterogeneous clients do not agree at a

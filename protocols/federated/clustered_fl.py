@@ -6,8 +6,8 @@ under privacy constraints" (2020). All clients start in one cluster. In each rou
     D_i <- change by E local epochs from x_c, for its clients i
     D <- sum_i n_i D_i / sum_i n_i;    x_c <- x_c + D
     if ||D|| < eps1 and max_i ||D_i|| > eps2:                                              (the two criteria)
-        split c in two so that the largest similarity cos(D_i, D_j) across is as small as possible, unless the
-        parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
+        split c in two so that the largest similarity cos(D_i, D_j) across is as small as possible,
+        unless the parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
 
 Each part continues from x_c, and may be split again. The server keeps the updates that split a cluster. A
 client that was not in that round, or joins later, gets the model from before the first split, then from

@@ -61,7 +61,7 @@ class FedFomoSettings(RoundSettings):
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:
     """Return each model's share, in proportion to its loss reduction per distance (eq. 4).
 
-    Both are relative to a model with the loss `before`.
+    losses: of the models. distances: from these models to the client's own model, whose loss is `before`.
 
     All are 0 if no model is better; a model at distance 0, or without a finite loss, has weight 0. If
     `before` is not finite, all weights are 0.

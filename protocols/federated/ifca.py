@@ -12,8 +12,8 @@ The K models start with different values (`protocols.shared.several_models`). A 
 last model of its cluster that it received; a client that was never sampled, but gets all models
 (`broadcast`), finds its own as above. The clients' choices are recorded as the metric `cluster`.
 
-Differences from the paper: averages are weighted by samples; it restarts from other random models, for which
-you run other seeds here. All K models are sent to each sampled client, as in the paper.
+Differences from the paper: averages are weighted by samples; the paper also restarts from other random
+models; here, run other seeds instead. All K models are sent to each sampled client, as in the paper.
 """
 
 from collections.abc import Mapping

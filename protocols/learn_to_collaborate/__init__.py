@@ -30,11 +30,11 @@ Differences from the paper:
 - Clipping and dividing by the sum does not descend to the minimum: it stops where the gradient is
   proportional to d, so shares show how much a client helps, even if the best d is at a corner. With
   `projection = "simplex"`, the search is projected gradient descent, which finds the best d.
-- A client's model in its coalition. The paper learns another Pareto front, of the members only, and takes the
-  client's best model on it (`inside = "pareto"`); its tables call this SPO if all clients are in one
-  coalition. By default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from their
-  models on the front: a coalition then no longer needs a coordinator. A client without partners trains alone
-  in both.
+- A client's model in its coalition. The paper learns again with the members only, and takes the client's best
+  model on the coalition's Pareto front (`inside = "pareto"`); its tables call this SPO if all clients are in
+  one coalition. By default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from
+  their models on the front: a coalition then no longer needs a coordinator. A client without partners trains
+  alone in both.
 - Clients with a weight below 0.001, drawn for a round of the hypernetwork's training, are not asked for a
   gradient there: it would hardly count, and costs a model each way.
 - Training among the remaining clients (algorithm 1) searches the same front without weights for clients

@@ -7,6 +7,9 @@ backbone and, like all other clients, a projection, a head phi_i and prototypes 
     CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))       (eq. 6-9, protocols.mapl.graph_learning)
     xi_i <- w_ii xi_i + sum_j w_ij xi_j                             (algorithm 3, line 8)
 
+PML is personalized model learning, with the losses of `protocols.shared.local_losses`; CGL is collaborative
+graph learning, with the loss l_g of the graph.
+
 Synchronous: algorithm 3 in rounds of E epochs, with a barrier among neighbors. Heads are sent and CGL runs
 from round `warm_up` (T_thr); the first round is 1, as in algorithm 3.
 
@@ -25,8 +28,7 @@ they get no share of the weight that a departure frees. Heads and prototypes are
 CGL; in algorithm 3, prototypes are sent after the weights are updated. A neighbor that has just lost its
 weight has therefore still received prototypes. The head is linear on relu(z), as in the authors' code: the
 paper's phi(z) leaves this open; heads are compared by the matrix after the relu. The choices of the authors'
-code are settings: `loss_variant`,
-`similarity`, `degree_gradient`, `graph_step`.
+code are settings: `loss_variant`, `similarity`, `degree_gradient`, `graph_step`.
 """
 
 from protocols.mapl.method import MAPL

@@ -99,6 +99,6 @@ class Adam:
 def bound(log_likelihoods: Floats, weights: Floats, log_prior: Floats, temperature: float = 1.0) -> float:
     """Return the lower bound of eq. 58 without the models' prior.
 
-    All arrays are rows [..., n] of the weights' form, with the client itself as one of n.
+    All arrays are [..., n], with an entry for each candidate, including the client itself.
     """
     return float((weights * (log_likelihoods + log_prior)).sum() + temperature * exclusive_entropy(weights))

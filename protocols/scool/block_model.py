@@ -27,7 +27,7 @@ def first_probabilities(blocks: int, inside: float, across: float) -> Floats:
 
 
 def edge_log_odds(own: Floats, others: Floats, probabilities: Floats) -> Floats:
-    """Return the prior's evidence for edges from the client to peers [n]: the sums over g, h in eq. 18."""
+    """Return the prior's log odds of edges from the client to its peers [n]: the sums over g, h in eq. 18."""
     return np.asarray(others @ (np.log(probabilities) - np.log1p(-probabilities)).T @ own)
 
 

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def edge_log_odds(sending: Floats, receiving: Floats, probabilities: Floats) -> Floats:
-    """Return the prior's evidence for the edges (i, j), [n]: the sums over g, h in eq. 71."""
+    """Return the prior's log odds of the edges (i, j), [n]: the sums over g, h in eq. 71."""
     log_odds = np.log(probabilities) - np.log1p(-probabilities)
     return np.asarray(((sending @ log_odds) * receiving).sum(axis=1))
 

@@ -29,7 +29,7 @@ class Directions:
         self.unit = vectors / self._divisor
 
     def back(self, of_unit: Tensor, *more: Tensor) -> Tensor:
-        """Return the gradient with respect to the vectors, given gradients with respect to `unit` to add.
+        """Return the gradient with respect to the vectors, given summands of the gradient by `unit`.
 
         The arguments are overwritten.
         """

@@ -39,8 +39,9 @@ _ALL_OFF = "all four losses are switched off: switch on at least one"
 class PersonalizedModelLoss:
     """Local loss of MAPL (Mukherjee et al. 2024, eqs. 2-5): l_cont + l_ce + l_proto + l_uni, unweighted.
 
-    Each term can be switched off, as in Table 2. The model needs the part "prototypes" for l_proto and l_uni,
-    and "projection" for l_cont and l_proto.
+    The terms are the supervised contrastive loss, the cross-entropy, the prototype loss and the uniformity
+    loss. Each term can be switched off, as in Table 2. The model needs the part "prototypes" for l_proto and
+    l_uni, and "projection" for l_cont and l_proto.
 
     `temperature` is tau of l_cont; the paper's 100 makes the loss nearly flat: a cosine has a hundredth of
     the effect of a logit. `prototype_temperature` is tau of l_proto (None: the same; the paper has one symbol

@@ -37,7 +37,7 @@ class PeerPace:
 
     @property
     def rate(self) -> float:
-        """Iterations of the peer per second since its first message; 0 until it has done two more."""
+        """Iterations of the peer per second since its first message; 0 until it has done two since then."""
         if self.first is None or self.last is None or self.last[1] < self.first[1] + 2:
             return 0.0
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])

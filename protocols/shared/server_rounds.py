@@ -1,8 +1,8 @@
 """Rounds of a server and its clients: the common part of all methods with a server.
 
     each round: S <- max(1, floor(C m)) random clients of m
-                each client in S gets a task, trains for E local epochs, and answers the server combines the
-                answers
+                each client in S gets a task, trains for E local epochs, and answers
+                the server combines the answers
 
 A client with an overdue answer, compared with its earlier ones, gets its task again, and repeats an answer
 that it has already given; after `patience` the round continues without it. The result of a round is sent
@@ -160,7 +160,7 @@ class RoundServer(Server):
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """Return the message to `client` after a round with `broadcast = "all"`, not a RoundTask; or None."""
+        """Return a message to `client` after a round with `broadcast = "all"`, or None; not a RoundTask."""
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
