@@ -374,7 +374,7 @@ _ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _size_of_str(Env
 
 
 def head_size(sender: str, receiver: str) -> int:
-    """Return the size in bytes of an envelope's head from `sender` to `receiver`, for `size_behind_head`."""
+    """Return the head's size in bytes in envelopes from `sender` to `receiver`, for `size_behind_head`."""
     return _ENVELOPE_HEAD + _size_of_str(sender) + _size_of_str(receiver)
 
 

@@ -83,7 +83,10 @@ def options(given: Given, *, several: bool = False) -> tuple[list[str], list[str
 
 
 def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | None]:
-    """Return a scenario as in a file, and the class given as the protocol's name. Raises UserError."""
+    """Return a scenario's contents as in a file, and the class that was given as `protocol.name`, or None.
+
+    Raises UserError.
+    """
     contents, method = dict(scenario), None
     if odd := [key for key in contents if not isinstance(key, str)]:
         raise refusal("scenario", odd[0], "keys must be strings")

@@ -35,7 +35,7 @@ _STRUCTURES |= dict.fromkeys(("date", "time", "datetime"), "a date or time")
 
 @dataclass(frozen=True)
 class Quantity:
-    """One kind of quantity: its units in terms of the base unit, an example, and whether it is whole."""
+    """One kind of quantity: its units in terms of the base unit, an example, and whether it must be whole."""
 
     name: str
     units: Mapping[str, Fraction]

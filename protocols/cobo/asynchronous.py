@@ -268,7 +268,7 @@ class CoBoAsynchronous(Client):
         )
 
     def as_far_as(self, iterations: int) -> tuple[Vector, float, int]:
-        """Return this client's model for a comparison with a peer's model, its time in s and its iterations.
+        """Return the model to compare with a peer's model, with this model's time (s) and iterations.
 
         iterations: those of the peer's model. On the simplex, for a peer that is far behind, return the model
         after the same number of iterations, interpolated between the two nearest kept models: the gradients

@@ -81,7 +81,7 @@ class EdgeNews:
 
 @dataclass(frozen=True)
 class GraphQuestion:
-    """Request for the receiver's view of the pair's weight, and the other data of a graph step."""
+    """Request for the receiver's view of the pair's weight, and the other values for a graph step."""
 
     edge: Edge
     samples: int
@@ -196,7 +196,7 @@ class Dada(Client):
         ]
 
     async def _update_graph(self) -> None:
-        """Ask some random peers for their data, and change their weights by one step."""
+        """Ask some random peers for their models and losses, and change their weights by one step."""
         self.asking = True
         try:
             self.own_loss = await self.loss(self.params, on="train")

@@ -1,15 +1,15 @@
 """AFL: agnostic federated learning, for the worst mixture of the clients' distributions.
 
-Mohri, Sivek and Suresh, "Agnostic federated learning" (ICML 2019), min over w of the max over lambda in the
-simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stochastic-AFL):
+Mohri, Sivek and Suresh, "Agnostic federated learning" (ICML 2019), solves min over w of the max over lambda
+in the simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stochastic-AFL):
 
     w      <- w - gamma_w sum_k lambda_k g_k(w)                g_k: gradient on a batch of client k
     lambda <- Proj_simplex(lambda + gamma_lambda (L_1(w), ..., L_m(w)))    L_k: loss on a batch, at the same w
 
 lambda starts uniform. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first
-line with gamma_w the scenario's learning rate; with more `local_steps`, it combines whole local trainings.
-The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of all w that
-the client has received. The last w and the average are both measured.
+line with gamma_w the scenario's learning rate; with more `local_steps`, the server combines whole local
+trainings. The paper's guarantee is for the average of all w. `judged_by = "average"` evaluates the average of
+all w that the client has received. The last w and the average are both measured.
 
 Differences from the paper: lambda is projected on the whole simplex over the clients that the server believes
 to be up, or that have answered; a client that joins starts with the share of one of them. If a client has not

@@ -94,7 +94,7 @@ class PerFedAvg(RoundClient):
         return params
 
     async def hessian_product(self, params: Vector, change: Vector) -> Vector:
-        """Return H_i(w) times an update, from gradients on one batch on both sides of w."""
+        """Return the Hessian H_i(w) times an update, from gradients on one batch on both sides of w."""
         rate, batch = self.compute.learning_rate, self.batch()
         aside = change * (
             self.settings.difference / rate

@@ -87,7 +87,7 @@ class LossTable:
         self.round += 1
 
     def tracked(self, name: str) -> float:
-        """Return L of a candidate after the last round; nan if it has never been tried."""
+        """Return the tracked loss L of a candidate after the last round; nan if it has never been tried."""
         return self._after(self.records[name], self.round)
 
     def _after(self, record: Record, number: int) -> float:

@@ -12,8 +12,8 @@ def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.floa
 
     Raises ValueError for an empty vector, numbers that are not finite, and a total of 0 or less.
 
-    It sorts, and subtracts the threshold for which the positive parts add up to `total` (Held, Wolfe and
-    Crowder 1974; Condat 2016, algorithm 1).
+    The function sorts the entries, and subtracts the threshold for which the positive parts add up to `total`
+    (Held, Wolfe and Crowder 1974; Condat 2016, algorithm 1).
     """
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size:

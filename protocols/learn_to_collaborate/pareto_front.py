@@ -47,7 +47,7 @@ class ParetoFront:
 
     @property
     def _flops(self) -> float:
-        """Floating-point operations of a forward pass, or a backward pass to the inputs: two a parameter."""
+        """Floating-point operations of a pass, forward or backward to the inputs: two for each parameter."""
         return 2.0 * size(self._widths)
 
     def admit(self, client: str) -> None:

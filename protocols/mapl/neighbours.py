@@ -1,4 +1,4 @@
-"""Neighbors of a client of MAPL (the peers with a weight): adds new ones, drops silent and lost ones."""
+"""Neighbors of a client of MAPL, which are the peers with a weight: how they are found, and dropped."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def expected_log_density(alpha: Floats, mean_log: Floats) -> float:
 def concentration_gradient(alpha: Floats, mean_log: Floats) -> Floats:
     """Return the gradient [M] of `expected_log_density` with respect to alpha [M].
 
-    Its entries are mean_log_g - psi(alpha_g) + psi(sum_h alpha_h). Eqs. 23, 50 and 79 have sum_g psi(alpha_g)
-    in place of psi(alpha_g), which is not the bound's derivative. This is the derivative of the mean over
-    clients, not of their sum.
+    Its entries are mean_log_g - psi(alpha_g) + psi(sum_h alpha_h). The paper's eqs. 23, 50 and 79 have sum_g
+    psi(alpha_g) instead of psi(alpha_g), so they are not the bound's derivative. This function returns the
+    derivative for the mean over clients instead of the sum.
     """
     return mean_log - digamma(alpha) + digamma(alpha.sum())
 

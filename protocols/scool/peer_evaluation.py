@@ -75,7 +75,7 @@ class PeerEvaluations(Component):
         return None if self.posterior.exact else self.progress_made
 
     def publish(self, iterations: int, number: int, model: Vector | None = None) -> None:
-        """Set the state for later answers to others: after `iterations`, in round `number`.
+        """Set the state that later answers to peers contain: after `iterations`, in round `number`.
 
         model: the current model, by default `params`, for the sketch of attention.
         """

@@ -27,7 +27,7 @@ def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any])
 
 
 def neighbour_mean(own: Vector, weights: Mapping[str, float], models: Mapping[str, Any]) -> Vector:
-    """Return sum_j W_ij x_j, as `neighbour_mean(self.params, weights, models)`.
+    """Return the weighted mean sum_j W_ij x_j: `neighbour_mean(self.params, weights, models)`.
 
     The client's own weight is 1 minus the sum of `weights`.
     """

@@ -83,7 +83,7 @@ def prototype_contrast(
     xi [K, d_p], against the labels [Q].
 
     paper (MAPL, section 4.1): similarity cos(p, xi^k)/tau. code: <p/||p||, xi^k>, with prototypes of any
-    length and no temperature, because it cancels in the code.
+    length and without a temperature (in the code, it cancels).
     """
     if variant == "paper":
         similarities = products(normalized(projections), normalized(prototypes)) / temperature

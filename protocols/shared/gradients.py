@@ -29,9 +29,10 @@ class Directions:
         self.unit = vectors / self._divisor
 
     def back(self, of_unit: Tensor, *more: Tensor) -> Tensor:
-        """Return the gradient with respect to the vectors, given summands of the gradient by `unit`.
+        """Return the gradient with respect to the vectors.
 
-        The arguments are overwritten.
+        of_unit, more: terms of the gradient with respect to `unit`, which are summed. The arguments are
+        overwritten.
         """
         for other in more:
             of_unit.add_(other)

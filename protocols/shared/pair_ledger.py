@@ -29,7 +29,8 @@ class Account:
 class Correction:
     """Steps that one end has to take after it has received the other end's account.
 
-    `steps`: to be applied, in this order. `value`: the number afterwards; None: the result of the steps.
+    `steps`: to be applied, in this order. `value`: the number afterwards; None if it is the result of these
+    steps.
     """
 
     steps: tuple[Scalar, ...] = ()

@@ -4,10 +4,10 @@
                 each client in S gets a task, trains for E local epochs, and answers
                 the server combines the answers
 
-A client with an overdue answer, compared with its earlier ones, gets its task again, and repeats an answer
-that it has already given; after `patience` the round continues without it. The result of a round is sent
-once: a client that misses it, and is not sampled, gets the next round's instead. Only the server starts a
-round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
+A client whose answer is overdue, judged by its earlier answers, gets its task again, and repeats an answer
+that it has already given; after `patience` the round continues without this client. The result of a round is
+sent once: a client that misses it, and is not sampled, gets the next round's instead. Only the server starts
+a round: it waits for answers, never for clients that are gone, and samples clients from the time they come or
 come back.
 
 A client that has exhausted its budget still answers, but with the received model, untrained: averages keep
