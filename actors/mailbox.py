@@ -188,7 +188,7 @@ class Mailbox:
         where: Callable[[Envelope], bool] | None = None,
         watch: Watch | None = None,
     ) -> dict[str, Envelope]:
-        """Return from each peer the first envelope that `where` accepts with a message of class `kind`.
+        """Return each peer's first envelope with a message of class `kind` that `where` accepts.
 
         kind: one of `collected`. Returns when no peer is missing, or after `timeout` seconds with the
         envelopes so far, in the order of `peers`. Other messages stay. If the caller is canceled, the

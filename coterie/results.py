@@ -146,10 +146,10 @@ class Run:
 
         client: its number or name; None for all clients. at: virtual time, in seconds or as a string such as
         "20 s"; None for all evaluations. One row per model, source and period: `time` and `client` of the
-        model; `kind` (training, start, given or computed), `source` and `source_client`; the period `from`
-        and `to` in which training began, one of `windows` equal ones; `weight`, the sum of absolute
-        coefficients times training steps; and `share`, its part of the period's weights. Raises UserError
-        for a run that cannot be replayed.
+        model; `kind` (training, start, given or computed), `source` and `source_client`; `from` and `to`, the
+        period in which the training began (one of `windows` equal periods); `weight`, the sum of the updates'
+        absolute coefficients in the model times their training steps; and `share`, the part of this weight in
+        all weights of the period. Raises UserError for a run that cannot be replayed.
         """
         time_s = None if at is None else seconds(at, "at")
         which = None if client is None else client_of(client)

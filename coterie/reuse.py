@@ -20,7 +20,7 @@ _HASH = r"[0-9a-f]{8}"
 
 
 def finished_run(scenario: Scenario, out: Path, device: str) -> Path | None:
-    """Return the folder in `out` with intact, finished results of a scenario by this version; None without.
+    """Return the folder in `out` with intact, finished results of a scenario by this version, or None.
 
     device: "auto" for results from any device.
     """

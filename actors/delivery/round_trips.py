@@ -3,7 +3,7 @@
     first measurement R:    srtt <- R,  rttvar <- R/2
     each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
     time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row, up
-                            to a minute, as its rule 2.5 allows (`doubled_s`)
+                            to a minute, as rule 2.5 of RFC 6298 allows (`doubled_s`)
 
 The limit of one question doubles with each of its attempts; the next question starts from the estimate again,
 since late answers are also measured. A measurement spans the time between question and answer: network,

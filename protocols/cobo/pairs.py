@@ -124,7 +124,7 @@ class PairWeights(Component):
 
 
 def levelled(*row: Tensor) -> tuple[Tensor, ...]:
-    """Subtract the threshold that makes the positive parts the projection on the simplex; for `apply`.
+    """Subtract the threshold whose positive remainders are the projection on the simplex; for `apply`.
 
     Clipped to [0, 1], the values equal the result of `mathematics.project_on_simplex`.
     """

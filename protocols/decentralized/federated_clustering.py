@@ -39,7 +39,7 @@ class ReturnedGradient:
 
 
 def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
-    """Return a center [P], found from its `within` nearest points, and a membership of each of n points [P].
+    """Return a center [P], found from its `within` nearest points, and which of n points [P] belong to it.
 
     mask [P]: 1 for values that distances include, 0 for others. The search starts at the first point. Each
     sweep treats all other points as equal to the center, and thus moves it by within/n of the way.

@@ -110,7 +110,7 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """Use the model; it counts in the average when it arrives with the next task."""
+        """Use the model; it enters the average only when it arrives again with the next task."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:

@@ -39,6 +39,9 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Update for the receiver to add; None if the sender has not chosen its model. Synchronous form."""
+    """Update for the receiver to add; None if the sender did not choose the receiver's model.
+
+    Synchronous form.
+    """
 
     update: Vector | None

@@ -91,7 +91,7 @@ class LossTable:
         return self._after(self.records[name], self.round)
 
     def _after(self, record: Record, number: int) -> float:
-        """Return L after round `number`, if the candidate has not been evaluated since then."""
+        """Return the tracked L after round `number`, if the candidate has not been evaluated since then."""
         rounds = number - record.round
         if not rounds:
             return record.tracked
@@ -100,7 +100,7 @@ class LossTable:
         return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
 
     def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
-        """Return w of the candidates `among`: shares of 1, or all 0 if none of them has been tried."""
+        """Return the weights w of the candidates `among`: shares of 1, or all 0 if none has been tried."""
         names = list(among)
         shares = negative_softmax([self.tracked(name) for name in names], temperature)
         return {name: float(share) for name, share in zip(names, shares, strict=True)}

@@ -19,9 +19,9 @@ clients that this can affect (`affected_by_departure`, `affected_by_arrival`): t
 algorithm 1 among all clients, provided that optimal collaborator sets are unique.
 
 Differences from the paper:
-- Which d are sufficient: `rule = "threshold"` (paper, which does not state its epsilon) or "relative" (the
-  authors' code: 0.7 of the target's own). The paper's hypernetwork has ReLU (`activation = "relu"`); the code
-  has LeakyReLU, and none for the synthetic data (`activation = "none"`), with the usual initialization
+- Which shares are sufficient: `rule = "threshold"` (paper, which does not state its epsilon) or "relative"
+  (the authors' code: 0.7 of the target's own). The paper's hypernetwork has ReLU (`activation = "relu"`); the
+  code has LeakyReLU, and none for the synthetic data (`activation = "none"`), with the usual initialization
   (`spread = 1`). Here the last layer's biases start as the common initial model, and its matrix is smaller.
 - Heads: for images the paper uses the networks of pFedHN, and in the authors' code each client has its own
   classifier (`heads = "own"`): the hypernetwork generates the other layers, d_i grad l_i also trains client
@@ -35,10 +35,10 @@ Differences from the paper:
   one coalition. By default, which is coterie's choice, members train by gossip (`inside = "gossip"`) from
   their models on the front: a coalition then no longer needs a coordinator. A client without partners trains
   alone in both.
-- Clients with a weight below 0.001, drawn for a round of the hypernetwork's training, are not asked for a
-  gradient there: it would hardly count, and costs a model each way.
-- Training among the remaining clients (algorithm 1) searches the same front without weights for clients
-  already in a coalition, by proposition 1; the front is not trained again.
+- In a round of the hypernetwork's training, a client whose random weight is below 0.001 is not asked for a
+  gradient: it would hardly count, and costs a model each way.
+- For the remaining clients (algorithm 1), the same front is searched again, without weights for clients
+  already in a coalition (proposition 1); the front is not trained again.
 """
 
 from protocols.learn_to_collaborate.method import LearnToCollaborate

@@ -101,12 +101,12 @@ class CollaboratingClient(Client):
 
     @property
     def partners(self) -> list[str]:
-        """Other members of its coalition."""
+        """Other members of this client's coalition."""
         return [] if self.settled is None else [name for name in self.settled.members if name != self.name]
 
     @property
     def is_content(self) -> bool:
-        """True if it keeps its model from the Pareto front."""
+        """True if this client keeps its model from the Pareto front."""
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Members) -> None:

@@ -78,7 +78,7 @@ class ParetoFront:
         return {client: by_client[client] for client in shares}
 
     async def learn(self, found: Iterable[tuple[Mapping[str, float], Vector]]) -> None:
-        """Take one step of SGD with momentum. found: weights d, with gradients with respect to HN(d)."""
+        """Take one step of SGD with momentum. found: pairs (d, gradient with respect to the model HN(d))."""
         terms: list[tuple[float, Vector]] = []
         for shares, gradient in found:
             d, flops = self._input(shares), 2 * self._flops

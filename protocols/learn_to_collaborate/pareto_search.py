@@ -27,7 +27,7 @@ Shares = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """Best weights for a client among certain clients, the necessary clients, and the client's loss."""
+    """Result of a client's search: its best weights, the necessary clients, and its loss."""
 
     shares: Shares
     collaborators: frozenset[str]

@@ -11,9 +11,9 @@ This module uses numpy in float64: there are few numbers, and their last digits 
 
 Open questions in the paper, and consequences of its formulas:
 - gamma divides by the samples of all clients; here by the samples of the client itself and of the peers with
-  known heads. With equal numbers of samples gamma is 1/M, also in the paper: `confidence = "equal"` is then
-  the same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes similarity M
-  times as strong.
+  known heads. With equal numbers of samples, gamma is 1/M for M clients, also in the paper: `confidence =
+  "equal"` is then the same. "none" omits gamma from the formula (Table 3), that is, sets it to 1, which makes
+  similarity M times as strong.
 - With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favors
   every peer by mu2 = .1, and the term in favor of the client itself, mu1 gamma (1 - cos), is .05 or less. The
   authors' code has no such gradient (it takes the degree from the weights before the step), and their
@@ -162,8 +162,8 @@ def admit(before: PeerWeights, peer: str) -> PeerWeights:
     """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
     In the authors' form, a newcomer gets a weight only in this way: with "sign", the weights of all
-    sufficiently similar peers move by the same amount, and the projection takes it back, also from a newcomer
-    at 0.
+    sufficiently similar peers move by the same amount, and the projection takes this amount back, also from a
+    newcomer at 0.
     """
     if before.peers.get(peer, 0.0) > 0:
         return before

@@ -37,7 +37,10 @@ class Hello(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(MembershipMessage):
-    """Announcement that the sender leaves, to all topology neighbors or the view; a crash sends none."""
+    """Announcement, to all topology neighbors or clients in the view, that the sender leaves.
+
+    A crash sends none.
+    """
 
 
 class MembershipView(ABC):
@@ -61,7 +64,7 @@ class MembershipView(ABC):
 
     @abstractmethod
     def received_from(self, sender: str) -> None:
-        """Record that a message came from `sender`. Cheap, because it is called for every message."""
+        """Record that a message came from `sender`. Must be cheap, because it is called for every message."""
 
     @abstractmethod
     def on_message(self, message: object, sender: str) -> bool:

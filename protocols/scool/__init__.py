@@ -28,8 +28,8 @@ its own updates so far, so that each update counts once, even if messages are lo
 After `keep_after` of its iterations a client communicates only with the share `keep` of its peers with the
 most evidence, and with new peers.
 
-In an iteration a client asks only as many of its peers as take a twentieth of its training time
-(`consulted`), in turn; for the other peers, it uses their last answers.
+In an iteration, a client asks only so many of its peers that answering takes a twentieth of the training time
+(`consulted`). It asks the peers in turn, and uses the last answers of the others.
 
 A client far behind its peers compares its own training, the mixture and peers' models on its own samples, and
 continues from the best one (`safeguard`, `protocols.shared.safeguard`). This is coterie's addition; the paper
@@ -66,8 +66,8 @@ Differences from the paper:
 - Sums over pairs leave out a client's pair with itself. For attention, a client is a candidate in its own row
   (eq. 29 and code; not in eq. 58).
 - The encoder gets a sketch of the update instead of all its coordinates, and phi of one client is trained on
-  its own row. The gradient of log p_ij for theta_i (the last term of eq. 30) is omitted, as in the authors'
-  code: it would pull models towards similar updates, and need the encoder in each training step.
+  its own row. The gradient of log p_ij with respect to theta_i (the last term of eq. 30) is omitted, as in
+  the authors' code: it would pull models towards similar updates, and need the encoder in each training step.
 - `aggregation = "shares"` is the authors' code: rows with sum 1, including the client itself. For the block
   models its own gradient has weight 1 in addition to w_ij, as in eq. 22; the code gives it a weight like the
   others.

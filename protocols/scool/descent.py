@@ -117,7 +117,7 @@ class GivenWeights(JudgedFirst):
 
 
 class ExactGradients(JudgedFirst):
-    """Cross gradients at this client's model, which the peers have computed at the start."""
+    """Cross gradients at this client's model, which the peers have computed at the start of the iteration."""
 
     async def descended(self, oldest: int | None) -> Vector:
         client, posterior = self.client, self.posterior

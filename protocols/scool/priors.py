@@ -77,7 +77,7 @@ class Prior(ABC):
 
 
 class FixedPrior(Prior):
-    """Dirac prior: the weights are Metropolis-Hastings', by the degrees in the topology."""
+    """Dirac prior: Metropolis-Hastings weights, from the degrees in the topology."""
 
     fixed = True
 

@@ -1,6 +1,6 @@
 """Protection of a slow client's own training from help that does not pay.
 
-Methods without rounds mix what their peers send, with weights that assume about equal progress. A client
+Methods without rounds mix what their peers send, with weights that assume roughly equal progress. A client
 that is much slower than its peers can lose its few own steps in such a mixture. It therefore compares models
 by their losses on its own samples, and continues from the best one: the model of its own training, as without
 peers; the model that the method mixed; or a peer's model.
