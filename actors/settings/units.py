@@ -77,7 +77,7 @@ class Quantity:
         return f"the unknown unit {unit!r}{hint}"
 
     def format(self, value: float) -> str:
-        """Return the shortest text that `parse` turns into `value`; among equals, the largest unit."""
+        """Return the shortest text that `parse` turns into `value`; of several, with the largest unit."""
         if not math.isfinite(value):
             raise ValueError(f"{value!r} is not a finite {self.name}")
         if value == 0:
