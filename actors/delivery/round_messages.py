@@ -237,7 +237,7 @@ class RoundMessages:
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
     def _record_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
-        """If a message was sent again, record the part of the wait beyond the usual time as a delay."""
+        """Record the part of the wait beyond the usual time as a delay, if a message was sent again."""
         marks = [round_mark(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
         excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)

@@ -38,9 +38,9 @@ Options of the asynchronous form for bad weather (docs/protocols.md has their me
   slow, cut off or dead peer does not hold back others.
 - `evidence`: a pair has full effect once it has made 1/`evidence` of the updates expected from the iterations
   of its slower end, with at least two gradients of each end. Before that, its proximal term and its edge in
-  the learned graph are scaled by the fraction made so far. Otherwise, the initial weights of 1, which only
-  mean that nothing is known yet, would pull a client toward all peers if it is too slow, or receives too few
-  messages, to learn its weights.
+  the learned graph are scaled by the fraction made so far. Otherwise, the initial weights of 1, which are
+  only placeholders, would pull a client toward all peers if it is too slow, or receives too few messages, to
+  learn its weights.
 - `share_for_peers`: a client that is less than half as fast as its peers (median) spends this share of its
   device's time on pairs, starting with the peers that it has met least. Its models state this, and its peers
   then let it choose which pairs to update (`protocols.shared.pace`).

@@ -17,7 +17,7 @@ As no client knows which others will choose it, models go to all neighbors.
 
 Asynchronous: no client waits for another. A client asks its chosen candidates for their models, evaluates the
 models that have come, trains them, and returns the updates; owners add each update on arrival. A late model
-is used in the next iteration, and keeps its place among the M until then: no iteration involves more than M
+is used in the next iteration, and occupies one of the M places there: no iteration involves more than M
 peers. If the client's own model is not chosen and no other has come yet, the client waits for the first. Lost
 messages are sent again; an update counts once.
 

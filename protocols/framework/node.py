@@ -100,12 +100,12 @@ class Node(Actor):
     def observe(self, name: str, value: Any) -> None:
         """Record a number or a Scalar under a name; each evaluation stores the mean since the last one.
 
-        The call is free. Raises TypeError for a value that is no number, and for a name that coterie uses
-        itself: `accuracy`, `loss`, `distance` and other metrics of `run.metrics`, also with `_alone` or
-        `_of_...` appended; `iterations`, `models_at_start`, `alive`, `bytes_sent`, `messages_sent`,
-        `steps_taken`, `flops`, `training_steps`, `gradients`, `samples_seen`; and, if coterie's code records
-        them for the same client or server, `staleness` (`Rounds`, `AsyncClient`) or `versions_behind`
-        (`AsyncServer`).
+        The call is free. Raises TypeError for a value that is not a number, and for these names, which
+        coterie uses itself: `accuracy`, `loss`, `distance` and other metrics of `run.metrics`, also with
+        `_alone` or `_of_...` appended; `iterations`, `models_at_start`, `alive`, `bytes_sent`,
+        `messages_sent`, `steps_taken`, `flops`, `training_steps`, `gradients`, `samples_seen`; and, if
+        coterie's code records them for the same client or server, `staleness` (`Rounds`, `AsyncClient`) or
+        `versions_behind` (`AsyncServer`).
         """
         self.context.observe(self.name, name, value)
 

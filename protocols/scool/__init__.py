@@ -28,8 +28,8 @@ its own updates so far, so that each update counts once, even if messages are lo
 After `keep_after` of its iterations a client communicates only with the share `keep` of its peers with the
 most evidence, and with new peers.
 
-In an iteration, a client asks only so many of its peers that answering takes a twentieth of the training time
-(`consulted`). It asks the peers in turn, and uses the last answers of the others.
+In an iteration, a client limits the number of peers that it asks, so that answering takes a twentieth of the
+training time (`consulted`). It asks the peers in turn, and uses the last answers of the others.
 
 A client far behind its peers compares its own training, the mixture and peers' models on its own samples, and
 continues from the best one (`safeguard`, `protocols.shared.safeguard`). This is coterie's addition; the paper
