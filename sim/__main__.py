@@ -39,7 +39,9 @@ def main() -> None:
 
 
 def _require_locks() -> None:
-    """Exit on systems without fcntl, such as Windows: it locks results during writing."""
+    """Exit on systems without fcntl, such as Windows: coterie uses it to lock results while it writes
+    them.
+    """
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:

@@ -193,7 +193,7 @@ def _spread(values: Mapping[str, Any], measure: Measure) -> str:
 
 
 def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
-    """Return the clients' gain over training alone: on average, the least and the most."""
+    """Return the clients' gain over training alone, as text: the mean, the smallest and the largest gain."""
 
     def formatted(value: float) -> str:
         return text.points(value) if is_share else f"{value:+,.4g}"

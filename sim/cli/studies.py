@@ -84,7 +84,7 @@ _Seeds = Annotated[
 
 
 def _clients(value: str) -> tuple[int, ...]:
-    """Parse numbers of clients, such as ``0-3,7``."""
+    """Parse client numbers, such as ``0-3,7``."""
     found: dict[int, None] = {}
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")

@@ -34,9 +34,10 @@ class DeviceCompute(Compute):
     """Device and data of client number `client`.
 
     A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
-    counts when its virtual time is over; a canceled job has no effect. If an input changes meanwhile, such
-    as the optimizer's state after an earlier job in the device's queue, it is submitted again at its end.
-    A job uses the vectors of its call. Raises ValueError for a client without training samples.
+    takes effect when its virtual time is over; a canceled job has no effect. If an input changes meanwhile,
+    such as the optimizer's state after an earlier job in the device's queue, the job is submitted again at
+    its end. A job uses the vectors that were passed to its call. Raises ValueError for a client without
+    training samples.
     """
 
     steps_begun = 0
@@ -301,7 +302,7 @@ class DeviceCompute(Compute):
     async def _measure(
         self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[GradientOrLossJob], Vector]
     ) -> Vector:
-        """Wait for the time of the next job of this purpose, and return its result."""
+        """Wait while the next job of this purpose takes its virtual time, and return its result."""
         begun = self._draws.next_job(purpose, on)
         made = submit(begun) if self._submits_early and self.device.state == WAITING else None
         await self._take_time(samples, training=purpose == "gradient")
@@ -394,7 +395,9 @@ class DeviceCompute(Compute):
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
     def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
-        """Return the scheduled learning rate of steps from number `first`: for all, or for each."""
+        """Return the scheduled rates of `steps` steps from number `first`: one for all steps, or one for
+        each.
+        """
         rate = self.learning_rate
         if schedule.unit == "second":
             return rate * schedule.factor(self.device.now_s)

@@ -1,4 +1,4 @@
-"""Folders written by `save_to_disk` of the package datasets: Arrow files, and types of their columns.
+"""Folders written by `save_to_disk` of the package `datasets`: Arrow files, and types of their columns.
 
 They are read without that package, because its `load_from_disk` opens any file and creates objects of any
 class that the folder names.

@@ -64,9 +64,10 @@ class Architecture:
     engine can group clients by it. `slices` lists the parameters in the vector's order, the order of
     `module.named_parameters()`; `numel` is P.
 
-    `untrained` are the parameters that no optimizer changes, which modules list in an attribute `untrained`:
-    the `statistics` of batch norms, and `drawn`, which the engine draws before a training step and modules
-    list in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
+    `untrained` are the parameters that no optimizer changes. They include the `statistics` of batch norms,
+    and `drawn`: random parameters that the engine draws before each training step. A module lists the names
+    of both kinds in its attributes `untrained` and `draws`. `module` evaluates; `training_module` is its copy
+    in training mode.
     """
 
     start: Tensor | None = None

@@ -1,4 +1,6 @@
-"""Metrics that are measured if a scenario states none; without torch, for the text of `run.metrics`."""
+"""Metrics that are measured if a scenario states none. The description of `run.metrics` reads them without
+torch.
+"""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Metrics of the observer. To add a metric, add it to `METRICS`, and to MEASURES of the results.
+"""Metrics of the observer. To add a metric, add it to `METRICS`, and to `MEASURES` in `sim.results.measures`.
 
-The results call a metric `name`. It has one value for each client.
+A metric has one value for each client, and the same `name` here, in scenarios and in results.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -49,7 +49,8 @@ class _Seat:
 
 
 class LiveRun(Events):
-    """One live run. assignment: the order for all processes, without the fields of a single process.
+    """One live run. assignment: the `ProcessOrder` of all processes, without the fields that differ between
+    them.
 
     here: the processes to start on this machine. on_ready: callback when all are connected, before the start
     of the run. on_progress: callback with the elapsed seconds of the run. signal: the signal that ended the

@@ -23,7 +23,8 @@ class Measure:
 
     tells_moves: whether catch-up and recovery are defined, as shares of the measured values. is_of_one:
     whether the values are shares, from 0 to 1. undefined_if: property of a client's test samples for which
-    the quantity is undefined, for a warning. about: what the text of `run.metrics` adds to the label.
+    the quantity is undefined, for a warning. about: text that the description of `run.metrics` adds to the
+    label.
     """
 
     name: str

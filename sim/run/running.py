@@ -258,7 +258,7 @@ def _cpu_s(options: RunOptions) -> float:
 
 
 def _is_finished(directory: RunDirectory) -> bool:
-    """Return True if earlier results at the target are finished, or do not state it."""
+    """Return True if earlier results at the target are finished, or do not state whether they are."""
     try:
         return bool(RunDirectory.load(directory.target).summary()["finished"])
     except (OSError, UserError):

@@ -11,7 +11,8 @@ from sim.plugins.source_files import OURS
 
 
 def lost_merges(kind: type) -> Iterator[str]:
-    """Return errors for lines of a client's or server's class that lose a merge by a handler during an await.
+    """Return errors for lines in a client's or server's class that undo a merge made by a handler during an
+    await.
 
     `self.params = self.params + await ...` reads the parameters first. Methods without source are skipped.
     """

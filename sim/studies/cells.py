@@ -224,7 +224,9 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
 
 
 def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
-    """Return the cells; each is a fork of the first cell that is the same run for some time, if any is."""
+    """Return the cells. A cell becomes a fork of the first cell that starts as the same run, if there is
+    one.
+    """
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in made:

@@ -43,7 +43,8 @@ WAITS = (CATCH_UP, RECOVERY)
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """A run. values: its value on each axis. clients: clients that count, None for all, minus `excluded`.
+    """A run. values: its value on each axis. clients: clients that count unless they are `excluded`; None:
+    all.
 
     unaffected_by: axes that cannot affect it, so that its value on them stands for all values.
     """
@@ -153,7 +154,7 @@ class StudiedRun:
 class Study:
     """Runs to compare. axes: the values of each axis, in order. missing: reasons by run without results.
 
-    shortened: "axis=value" with the short name of the user's code, by the same with its file or module.
+    shortened: "axis=value" with a short name of user code, by "axis=value" with the name's file or module.
     """
 
     name: str

@@ -220,8 +220,8 @@ class Engine:
         """Return the parameters after training from `start`, and the new optimizer state, if any.
 
         If `start` is a sum of a few vectors, the same call also computes the sum. job.strengths[k] is the
-        strength of the pull towards anchors[k]. weights: if the operation is `weighted`. Raises ValueError if
-        the counts of strengths and anchors differ.
+        strength of the pull towards anchors[k]. weights: weights of the samples, if the operation is
+        `weighted`. Raises ValueError if the counts of strengths and anchors differ.
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")

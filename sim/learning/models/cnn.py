@@ -21,7 +21,7 @@ _Channels = Annotated[int, Within(1, 10_000)]
 
 
 class Cnn(ModelSection):
-    """Convolutions, each with 2x2 pooling, then linear layers; by default FedAvg's: 5x5 (32, 64), 512."""
+    """Convolutions, each with 2x2 pooling, then linear layers. Default: FedAvg's network."""
 
     smallest_image = 4
 

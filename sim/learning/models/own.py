@@ -81,8 +81,8 @@ class OwnModel(PluginSection, ModelSection):
     ) -> None:
         """Raise UserError unless its passes work for two clients, at once if no layer is recurrent.
 
-        The trial uses the first samples of the data set, as other inputs might be invalid, for example for
-        indices of words.
+        The trial uses the first samples of the data set, as other inputs might be invalid, for example if
+        inputs are indices of words.
         """
         import torch
 

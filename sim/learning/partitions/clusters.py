@@ -117,7 +117,9 @@ class DisjointClusters(Clustered):
 
 
 class MaplClusters(PartitionSection):
-    """Four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
+    """Four scenarios of MAPL: clusters with disjoint or overlapping classes, and equal or unequal sample
+    counts.
+    """
 
     kind: Literal["mapl"]
     scenario: Annotated[int, Field(ge=1, le=4)]

@@ -91,7 +91,9 @@ def require_replaceable(target: Path, replace: bool) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the identity of a folder, which differs for a later folder of the same name; None without."""
+    """Return the identity of a folder, which differs for a later folder of the same name; None if it is
+    missing.
+    """
     try:
         status = path.lstat()
     except (OSError, ValueError):  # also for impossible names

@@ -36,7 +36,8 @@ class Checkpoint:
     """State of a run, after all events at `time_s`.
 
     reads, flushes, log_bytes: positions of the log and the engine. trace_hash: hash of the trace so far.
-    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: other conditions of its values.
+    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: versions, data and machine that
+    affect the computed values.
     """
 
     time_s: float
@@ -147,7 +148,7 @@ def _damage(file: Path, reason: str) -> UserError:
 
 
 class Checkpointer(RunHook):
-    """Hook that writes the checkpoints of the options to `folder`.
+    """Hook that writes to `folder` the checkpoints that the options of the run request.
 
     started_s: as for `Watcher`. `failure` is the error if the last checkpoint could not be written.
     """

@@ -163,7 +163,7 @@ class ResumableRun:
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
-        """Raise UserError for a fork after the end of its parent, or of the fork."""
+        """Raise UserError if a fork would start after the end of its parent, or after its own end."""
         end_s = self.ended_s if self.is_finished else parent.run.duration
         if end_s is not None and fork_s > end_s:
             ends = "ended" if self.is_finished else "ends"
@@ -240,7 +240,7 @@ class ResumableRun:
     def _evaluations(self, run: PreparedRun) -> dict[float, str]:
         """Return the trace hashes of the run's evaluations after its checkpoint, by virtual time.
 
-        A run that continues exactly repeats them. Empty for a fork, or for changed code.
+        A run that continues without changes repeats these hashes. Empty for a fork, or for changed code.
         """
         assert self.checkpoint is not None
         if self.fork_s is not None or self.differences(run):

@@ -46,9 +46,9 @@ class NetworkClass(Settings):
     """
 
     inside: Groups | None = None
-    """Groups; the class holds the connections between members of the same group."""
+    """Groups; the class applies to the connections between members of the same group."""
     across: Groups | None = None
-    """Groups; the class holds the connections between members of different groups."""
+    """Groups; the class applies to the connections between members of different groups."""
     servers: bool = False
     """True for the connections from and to servers."""
     latency: Latency | None = None
@@ -153,8 +153,9 @@ class Network(Settings):
     partition: tuple[NetworkPartition, ...] = ()
     """Scheduled network partitions."""
     server: ServerLinks | None = None
-    """Different bandwidths for servers. Without this section, a server has or draws the bandwidths of a
-    client."""
+    """Different bandwidths for servers. Without this section, bandwidths are stated or drawn for servers as
+    for clients.
+    """
     membership: Membership = default("announce")
     """Detection of other clients: by messages and timeouts, or immediately by the simulator."""
 

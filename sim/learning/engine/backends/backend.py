@@ -35,7 +35,8 @@ class Backend(ABC):
         return True
 
     def is_exact(self, of: str) -> bool:
-        """Return True if results on a CPU are equal to the last bit for any other clients in the call.
+        """Return True if, on a CPU, a client's results are equal to the last bit whatever other clients are
+        in the call.
 
         of: "training_gradients", "losses" or "outputs".
         """

@@ -12,7 +12,9 @@ _ROLES = ("train", "validation", "test")
 
 
 class CommonData:
-    """Data of several runs, by the number of the run. Each role is put together when it is first needed."""
+    """Data of several runs, by the number of the run. The subsets of a role are concatenated when they are
+    first needed.
+    """
 
     def __init__(self) -> None:
         self._data: dict[int, ClientData] = {}
@@ -24,7 +26,9 @@ class CommonData:
         self._common.clear()
 
     def role(self, number: int, subset: Subset) -> tuple[str, Hashable]:
-        """Return the role of a run's subset, and its format: equal ones can be put together."""
+        """Return the role and the format of a run's subset: subsets of equal role and format can be
+        concatenated.
+        """
         data = self._data[number]
         role = next(name for name in _ROLES if data.subset(name) is subset)
         return role, _format(subset)
