@@ -145,7 +145,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if mean is not None and measure.name != "accuracy":
             rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
-        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since their join"
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they joined"
         rows.append(("settled clients", f"{_spread(settled, judged_by)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))

@@ -25,7 +25,7 @@ _Methods = Annotated[
     str,
     Option(
         metavar="NAMES",
-        help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default the file\'s.',
+        help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default, the file\'s method.',
     ),
 ]
 _Seeds = Annotated[

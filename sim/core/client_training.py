@@ -371,7 +371,8 @@ class DeviceCompute(Compute):
         columns, vector = self.settings.architecture.part(name, row), cast(Vector, part)
         if vector.width != columns.stop - columns.start:
             raise ValueError(
-                f"a part of {vector.width} numbers cannot be {name}, which has {columns.stop - columns.start}"
+                f"a part of {vector.width} numbers cannot replace {name}, which has "
+                f"{columns.stop - columns.start}"
             )
         return self.engine.with_part(cast(Vector, of), columns.start, vector)
 

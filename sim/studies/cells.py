@@ -268,8 +268,8 @@ def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[i
     if stated and isinstance(seeds, tuple):
         listed_seeds = ", ".join(map(str, seeds))
         raise UserError(
-            f"--set {stated[-1]}: the seeds are listed: {listed_seeds}; omit this option, or pass their "
-            f"number: --seeds {len(seeds)}"
+            f"--set {stated[-1]}: the list of seeds is {listed_seeds}; omit this option, or pass the number "
+            f"of seeds: --seeds {len(seeds)}"
         )
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
 

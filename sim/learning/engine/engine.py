@@ -224,7 +224,9 @@ class Engine:
         `weighted`. Raises ValueError if the counts of strengths and anchors differ.
         """
         if len(job.strengths) != len(anchors):
-            raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
+            raise ValueError(
+                f"{len(job.strengths)} strengths for {len(anchors)} anchors; must be one for each"
+            )
         pool, slots = operation.pool, operation.optimizer.slots
         width = pool.width
         if start.engine is not self or start.width != width:

@@ -384,9 +384,9 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
     if before is None:
         return ["the code and libraries of the run are unknown"]
     return [
-        f"{name} was {before[name]} and is {value}"
+        f"{name} was {before[name]} and is now {value}"
         if name in before
-        else f"{name} was not recorded and is {value}"
+        else f"{name} was not recorded and is now {value}"
         for name, value in now.items()
         if before.get(name) != value
     ]

@@ -79,7 +79,8 @@ class UserFunction:
             except TypeError:
                 raise TypeError(
                     f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may "
-                    "change before it is computed; pass only numbers, texts and tuples of them by keyword"
+                    "change before the call is computed; pass only numbers, texts and tuples of them by "
+                    "keyword"
                 ) from None
         self.call: Function = partial(function, **static) if static else function
         code = getattr(function, "__code__", None)
