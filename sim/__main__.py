@@ -39,9 +39,7 @@ def main() -> None:
 
 
 def _require_locks() -> None:
-    """Exit on systems without fcntl, such as Windows: coterie uses it to lock results while it writes
-    them.
-    """
+    """Exit on systems without fcntl, such as Windows: coterie locks results by fcntl during writing."""
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:

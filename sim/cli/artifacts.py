@@ -155,9 +155,7 @@ def _cells(each: Repetition) -> list[str]:
 
 
 def _details(each: Repetition) -> list[str]:
-    """Return how a repeated run differs: by an error, by its environment, or by figures that are not
-    equal.
-    """
+    """Return how a repeated run differs: an error, its environment, and figures that are not equal."""
     if each.error is not None:
         return [f"the repetition failed: {each.error}"]
     unequal = [one for one in each.figures if one.verdict != Verdict.equal]

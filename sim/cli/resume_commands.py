@@ -179,7 +179,7 @@ def explore(
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Write explore.html: a page, which needs no server, in which you step through a run in virtual time.
+    """Write explore.html, a page in which you step through a run in virtual time; it needs no server.
 
     With FORK, both runs are shown side by side in step, with their first difference marked. The page is then
     written into the folder of FORK.

@@ -76,7 +76,7 @@ def tune(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Search the best settings of each method, with equal numbers of trials, by results on held-out samples.
+    """Search for the best settings of each method, in equal numbers of trials, scored on held-out samples.
 
     To resume an interrupted search, repeat the command: it keeps finished runs.
     """

@@ -327,7 +327,9 @@ class DeviceCompute(Compute):
         return self.engine.vector(self._own_samples("labels")[1].flatten())
 
     def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
-        """Return the client's training samples and their labels. Raises ValueError for other tasks."""
+        """Return the client's training samples and labels. Raises ValueError if they are no classified
+        floats.
+        """
         x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
             raise ValueError(f"{what}: samples of this task are not floating-point numbers")
@@ -396,9 +398,7 @@ class DeviceCompute(Compute):
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
     def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
-        """Return the scheduled rates of `steps` steps from number `first`: one for all steps, or one for
-        each.
-        """
+        """Return the scheduled rates of `steps` steps from number `first`: one for all, or one for each."""
         rate = self.learning_rate
         if schedule.unit == "second":
             return rate * schedule.factor(self.device.now_s)

@@ -315,7 +315,9 @@ class Architecture:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operations of a training step with an unknown number of FLOPs; all counts estimate them."""
+        """Operations of a training step with an unknown number of FLOPs; all counts include estimates for
+        them.
+        """
         return self._of_training[1]
 
     @property
@@ -333,7 +335,7 @@ class Architecture:
             return self._count(training=True)  # its forward pass uses torch.func, which has no hooks
 
     def _count(self, *, training: bool, kept: "_Kept | None" = None) -> tuple[int, tuple[str, ...], int]:
-        """Count matrix products and convolutions as torch does; without any, 2 per parameter and pass.
+        """Count operations: products and convolutions as torch does; without any, 2 per parameter and pass.
 
         Also returns the names of uncounted operations, and the bytes kept for the backward pass.
         """
@@ -429,7 +431,7 @@ def _shapes_of(module: nn.Module) -> nn.Module:
 class TrainingPass:
     """Architecture in training mode, for one evaluation of an objective at one vector of parameters.
 
-    `untrained`: untrained parameters by name, as set by the last forward pass, such as the moved statistics
+    `untrained`: untrained parameters by name, as set by the last forward pass, such as the updated statistics
     of batch norms.
     """
 

@@ -1,6 +1,4 @@
-"""Metrics that are measured if a scenario states none. The description of `run.metrics` reads them without
-torch.
-"""
+"""Metrics that are measured if a scenario states none. This module does not import torch."""
 
 from collections.abc import Mapping
 

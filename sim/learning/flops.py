@@ -29,8 +29,7 @@ def _convolution_backward(
 def _trilinear(
     first: Tensor, second: Tensor, third: Tensor, *dims: Sequence[int], out_val: Tensor, **options: Any
 ) -> int:
-    """Return the number of operations of two products: of the first two factors, and of their sum and the
-    third.
+    """Return the operations of two products: of the first two factors, and of their sum and the third.
 
     dims: missing dimensions of each factor, and summed dimensions.
     """

@@ -81,7 +81,10 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 
 
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
-    """Return the area under the ROC curve: mean over classes (one against the others) or tags with both."""
+    """Return the area under the ROC curve, as a mean over classes (one against the others) or tags.
+
+    Classes and tags that all samples have, or none, are left out.
+    """
     from sklearn.metrics import roc_auc_score
 
     truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])

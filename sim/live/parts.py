@@ -215,7 +215,9 @@ def _crashes(
 
 
 def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
-    """Return a row with a value for each column. Raises ValueError for others, which polars would fill."""
+    """Return a row with a value for each column. Raises ValueError for other lengths, which polars would
+    fill.
+    """
     if len(row) != len(columns):
         raise ValueError(f"a row has {len(row)} values, but its table has the columns {', '.join(columns)}")
     return row

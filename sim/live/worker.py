@@ -216,7 +216,7 @@ class _Worker(Events):
                 self.simulation.loop.inbox.put(partial(action, self.simulation))
 
     def _greet(self, process: str, simulation: LiveSimulation) -> None:
-        """Exchange which actors are present, on a new connection, which may replace a lost one."""
+        """On a new connection, which may replace a lost one, exchange which actors are up."""
         self._tell_presence(process, simulation)
         self.wire.tell(process, PresenceRequest())
 

@@ -46,8 +46,7 @@ class Plugin:
 
     @property
     def folder(self) -> str:
-        """Name of the folder with copies of its files: the last table in the key, such as "model", and a
-        hash.
+        """Name of the folder with copies of its files: the key's last table, such as "model", and a hash.
 
         Folders with the same name contain the same files.
         """

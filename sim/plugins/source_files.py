@@ -18,7 +18,7 @@ OURS = ("actors", "protocols", "sim", "coterie")
 INSTALLED = ("site-packages", "dist-packages")
 """Names of folders of installed packages."""
 FILES_MAX, BYTES_MAX = 1_000, 10_000_000
-"""Most files and bytes that results copy; larger folders are rejected."""
+"""Largest numbers of files and bytes that results copy; larger folders are rejected."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SourceFiles:
 
 
 def parse_source(file: str) -> ast.Module:
-    """Return the syntax tree of a file or a notebook cell; an empty tree if it is no Python."""
+    """Return the syntax tree of a file or a notebook cell; an empty tree if it is not Python."""
     linecache.checkcache(file)
     try:
         return ast.parse("".join(linecache.getlines(file)))

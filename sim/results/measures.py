@@ -143,7 +143,7 @@ def without_variant(metric: str) -> str:
     """Return the name of the quantity of which a metric is a variant, or the metric itself.
 
     The variants of "accuracy" are "accuracy_alone", "accuracy_of_shared", and values such as
-    "accuracy.worst_decile". The measure of this name states the properties of all of them.
+    "accuracy.worst_decile". The measure "accuracy" has the properties of all of them.
     """
     return metric.partition(".")[0].removesuffix(ALONE).partition("_of_")[0]
 

@@ -84,8 +84,8 @@ def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Pa
 class DepartureEffect(NamedTuple):
     """Effect of a departure on the remaining clients.
 
-    depth: largest loss of their mean against its last value before the departure. seconds: time from the
-    departure until that value was reached again, None if it was not.
+    depth: largest drop of the remaining clients' mean below its last value before the departure. seconds:
+    time from the departure until that value was reached again, None if it was not.
     """
 
     depth: float

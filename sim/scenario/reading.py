@@ -74,9 +74,7 @@ def _instead_of(path: Path) -> str:
 
 
 def default_name(path: Path) -> str:
-    """Return a scenario's name in results if it sets no run.name: the file's name, with "-" for special
-    characters.
-    """
+    """Return a scenario's default run.name: the file's name, with "-" for special characters."""
     name = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem)).strip("-.")
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore") or "scenario"
 

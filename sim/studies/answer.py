@@ -47,8 +47,7 @@ class Standing:
 
     @cached_property
     def settings(self) -> dict[Setting, dict[str, SeedGroup]]:
-        """For each setting, the groups of runs by value of the compared axis; only groups with a known
-        result.
+        """For each setting, the groups with a known result, by their value on the compared axis.
 
         If another axis cannot affect a group, the group is in the settings with each value of that axis.
         Groups that the compared axis cannot affect are left out.

@@ -224,9 +224,7 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
 
 
 def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
-    """Return the cells. A cell becomes a fork of the first cell that starts as the same run, if there is
-    one.
-    """
+    """Return the cells; a cell becomes a fork of the first cell that starts as the same run, if any."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in made:

@@ -43,8 +43,7 @@ WAITS = (CATCH_UP, RECOVERY)
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """A run. values: its value on each axis. clients: clients that count unless they are `excluded`; None:
-    all.
+    """A run. values: its value on each axis. clients: the ones that count unless `excluded`; None: all.
 
     unaffected_by: axes that cannot affect it, so that its value on them stands for all values.
     """
@@ -127,7 +126,9 @@ class StudiedRun:
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
 
     def finals(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each client that counts at the end, NaN if unknown; None if not of clients."""
+        """Return a metric of each client that counts at the end, NaN if unknown; None if it has no clients'
+        values.
+        """
         panel = self._panel(metric)
         if panel is None:
             return None

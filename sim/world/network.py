@@ -167,9 +167,7 @@ class SimulatedNetwork(Transport):
                     self._follow(self._model, link, schedule())
 
     def _follow(self, model: NetworkModel, link: Link, pieces: Iterator[Piece]) -> None:
-        """Set the current bandwidth, and the next one at the end of its period, unless the model has been
-        replaced.
-        """
+        """Set the current bandwidth now, and the next one at its end, unless the model has been replaced."""
         if model is not self._model:
             return
         end_s, bps = next(piece for piece in pieces if piece[0] > self._loop.now_s)

@@ -101,9 +101,7 @@ class DataSection(Settings):
 
     @abstractmethod
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the samples. Raises UserError, for example for missing or unreadable files; see
-        `data_folder`.
-        """
+        """Return the samples. Raises UserError, for example for missing files; see `data_folder`."""
 
     @abstractmethod
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:

@@ -12,8 +12,7 @@ _FORMATS = ("arrow", "csv", "imagefolder", "json", "parquet", "text")
 
 
 def download(source: str, subset: str | None, revision: str | None, into: Path) -> None:
-    """Download all splits of a data set of the Hub into the new folder `into`, in the format of
-    `save_to_disk`.
+    """Download all splits of a data set into the new folder `into`, in the format of `save_to_disk`.
 
     Raises UserError, and any error of the package for network, folder or data set.
     """

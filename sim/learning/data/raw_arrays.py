@@ -1,4 +1,4 @@
-"""Conversion of users' array types to NumPy; missing or rounded values never become numbers."""
+"""Conversion of users' arrays to NumPy; missing values, and values that rounding changes, are refused."""
 
 from collections.abc import Callable
 from numbers import Real

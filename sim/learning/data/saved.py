@@ -99,9 +99,7 @@ def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
 
 
 def _values(split: Split, name: str) -> pl.Series:
-    """Return a column of texts, numbers, or lists of them; classes in lists become names. Raises
-    UserError.
-    """
+    """Return a column of texts, numbers or lists; classes in lists become names. Raises UserError."""
     column = pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name], lists=True)))
     inner = split.meaning(name).get("feature")
     names = inner.get("names") if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" else None

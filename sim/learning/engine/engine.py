@@ -274,7 +274,7 @@ class Engine:
         return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
 
     def outputs(self, kernel: ModelKernel, of: Vector, samples: Vector, width: int) -> Vector:
-        """Return the outputs of the parameters `of` on samples concatenated in a vector, `width` numbers."""
+        """Return the outputs (`width` numbers) of the parameters `of` on samples concatenated in a vector."""
         operation = self.intern(Outputs(kernel, self.pool(samples.width), self.device))
         inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
         return Vector.of_slot(self, width, self.submit(operation, inputs, None, (self.pool(width),))[0])
@@ -299,7 +299,9 @@ class Engine:
         return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
-        """Return the result of `measure` on `rows`. Values leave the device only by `read` and here."""
+        """Return the result of `measure` on `rows`. Values leave the device only by `read` and by this
+        method.
+        """
         return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
@@ -307,7 +309,7 @@ class Engine:
         return self.held(vectors)[:]
 
     def held(self, vectors: Sequence[Vector]) -> HeldRows:
-        """Return rows that are copied piece by piece before any other computation."""
+        """Return the vectors' rows, which must be copied piece by piece before any other computation."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:

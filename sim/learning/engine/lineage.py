@@ -27,7 +27,7 @@ SAMPLES = "weights of samples that come from another vector"
 
 
 class ColumnRange(NamedTuple):
-    """Columns [target, target + length) of a vector of interest that are columns [source, ...) of another."""
+    """`length` columns of a vector of interest, from `target`, that equal columns of another, from `source`."""
 
     target: int
     source: int

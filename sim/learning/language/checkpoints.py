@@ -1,6 +1,4 @@
-"""Checkpoints: folders that `save_pretrained` of the package `transformers` wrote, in one file or in
-parts.
-"""
+"""Checkpoints: folders written by `save_pretrained` of the package `transformers`, in one file or parts."""
 
 from __future__ import annotations
 

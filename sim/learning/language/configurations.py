@@ -57,7 +57,9 @@ class Gpt2Configuration(Configuration):
 
 
 class _Rotations(BaseModel):
-    """Rotary positions; older versions of transformers write `type`, and `rope_theta` elsewhere."""
+    """Rotary positions. Older versions of `transformers` write `type`, and put `rope_theta` outside of
+    them.
+    """
 
     model_config = ConfigDict(extra="ignore")
     rope_type: Literal["default", "llama3"] = Field(

@@ -120,9 +120,7 @@ class DisjointClusters(Clustered):
 
 
 class MaplClusters(PartitionSection):
-    """Four scenarios of MAPL: clusters with disjoint or overlapping classes, and equal or unequal sample
-    counts.
-    """
+    """Four scenarios of MAPL: disjoint or overlapping classes, with equal or unequal numbers of samples."""
 
     kind: Literal["mapl"]
     scenario: Annotated[int, Field(ge=1, le=4)]

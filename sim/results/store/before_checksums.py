@@ -27,9 +27,7 @@ class HashesOfSummary:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the hashes in a folder's summary. Raises UserError for results of later versions, which need
-        checksums.
-        """
+        """Read the hashes in a folder's summary. Raises UserError for later results, which need checksums."""
         summary = InputFile("", folder / "summary.json").json()
         if not isinstance(summary, dict) or _SCENARIO_HASH not in summary:
             raise UserError(

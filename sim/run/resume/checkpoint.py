@@ -109,7 +109,7 @@ class Checkpoint:
     def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[UserError]]:
         """Return the last intact checkpoint of a results directory up to a time, or None.
 
-        The second value lists errors of unusable checkpoints, which may be later.
+        Also returns a list of errors of unusable checkpoints, which may be of later times.
         """
         found, unusable = [], list[UserError]()
         for file in sorted(checkpoints(folder)) if folder.is_dir() else []:

@@ -56,7 +56,7 @@ class ResumableRun:
     checkpoint: Checkpoint | None
     is_finished: bool
     fork_s: float | None = None
-    """Virtual time of the fork; None for the same run."""
+    """Virtual time of the fork; None if the run itself continues."""
 
     attempts: tuple[Path, ...] = ()
     """Hidden folders of killed processes; several if a resumed run was also killed."""

@@ -188,9 +188,7 @@ def _engine_of(
     workers: MakeWorkers,
     engine: Callable[..., Engine],
 ) -> Engine:
-    """Return the engine of a scenario with chosen backend and threads. Raises UserError if its workers are
-    missing.
-    """
+    """Return the engine of a scenario with chosen backend and threads. Raises UserError without workers."""
     return engine(
         learning.data,
         seed=scenario.run.seed,

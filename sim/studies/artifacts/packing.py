@@ -254,7 +254,7 @@ def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anon
 
 
 def _copies(mark: Path) -> list[Path]:
-    """Return the files of the user's code in a folder with this mark."""
+    """Return the Python files in the folder that contains the file `mark`."""
     return [file for file in sorted(mark.parent.rglob("*.py")) if file.is_file() and not file.is_symlink()]
 
 

@@ -35,8 +35,7 @@ class Backend(ABC):
         return True
 
     def is_exact(self, of: str) -> bool:
-        """Return True if, on a CPU, a client's results are equal to the last bit whatever other clients are
-        in the call.
+        """Return True if, on a CPU, no bit of a client's results depends on the other clients in the call.
 
         of: "training_gradients", "losses" or "outputs".
         """

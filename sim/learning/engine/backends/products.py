@@ -1,4 +1,4 @@
-"""Matrix products of many clients, each equal to the last bit whatever other clients are in the call."""
+"""Matrix products of many clients. No bit of a client's product depends on the other clients in the call."""
 
 from math import gcd
 
@@ -35,13 +35,13 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _filled_up(size: int, other: int) -> int:
-    """Return the smallest number >= `size` whose product with `other` fills whole lines."""
+    """Return the smallest number >= `size` whose product with `other` fills whole cache lines."""
     step = _LINE // gcd(_LINE, other)
     return -(-size // step) * step
 
 
 def _on_lines(matrices: Tensor, rows: int) -> Tensor:
-    """Return the matrices [N, A, B], each starting at a line, padded with zeros to `rows` rows."""
+    """Return the matrices [N, A, B], each starting at a cache line, padded with zeros to `rows` rows."""
     count, given, columns = matrices.shape
     if matrices.stride(0) % _LINE == 0 and given == rows:
         return matrices

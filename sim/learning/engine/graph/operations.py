@@ -54,7 +54,7 @@ class Operation(ABC):
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
-        """Take the rows for in-place computation; return the remainder of `run`, for any thread."""
+        """Take the rows for in-place computation; return a function for the rest of `run`, for any thread."""
         return partial(self.run, nodes)
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:

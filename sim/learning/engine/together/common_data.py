@@ -12,9 +12,7 @@ _ROLES = ("train", "validation", "test")
 
 
 class CommonData:
-    """Data of several runs, by the number of the run. The subsets of a role are concatenated when they are
-    first needed.
-    """
+    """Data of several runs, by the number of the run. A role's subsets are concatenated on first use."""
 
     def __init__(self) -> None:
         self._data: dict[int, ClientData] = {}
@@ -26,9 +24,7 @@ class CommonData:
         self._common.clear()
 
     def role(self, number: int, subset: Subset) -> tuple[str, Hashable]:
-        """Return the role and the format of a run's subset: subsets of equal role and format can be
-        concatenated.
-        """
+        """Return role and format of a run's subset: subsets of equal role and format can be concatenated."""
         data = self._data[number]
         role = next(name for name in _ROLES if data.subset(name) is subset)
         return role, _format(subset)

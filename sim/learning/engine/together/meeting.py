@@ -85,9 +85,7 @@ class Meeting:
         self._wait(run, _START)
 
     def end(self, run: int) -> None:
-        """Wait until all present runs have ended; then, `changed` contains the runs with vectors in
-        cycles.
-        """
+        """Wait until all present runs have ended; then, `changed` has the runs with vectors in cycles."""
         self._wait(run, _END)
 
     def compute(self, run: int, parts: list[list[GraphNode]]) -> list[Outcome]:

@@ -143,9 +143,7 @@ class Merging:
         return key if key is None or not isinstance(operation, Train) else (key, *_arithmetic(call))
 
     def _of_operation(self, run: int, operation: Operation) -> Hashable:
-        """Return a key that two operations share if one call can compute both; None if no other can be
-        computed with it.
-        """
+        """Return a key that two operations share if one call can compute both; None if it must run alone."""
         match operation:
             case Mix() | Dot():
                 return type(operation), operation.width
