@@ -327,9 +327,7 @@ class DeviceCompute(Compute):
         return self.engine.vector(self._own_samples("labels")[1].flatten())
 
     def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
-        """Return the client's training samples and labels. Raises ValueError if they are no classified
-        floats.
-        """
+        """Return the client's training samples and labels. Raises ValueError if not floats and classes."""
         x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
             raise ValueError(f"{what}: samples of this task are not floating-point numbers")

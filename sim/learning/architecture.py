@@ -315,9 +315,7 @@ class Architecture:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operations of a training step with an unknown number of FLOPs; all counts include estimates for
-        them.
-        """
+        """Operations of a training step without a formula; counts of FLOPs include estimates for them."""
         return self._of_training[1]
 
     @property

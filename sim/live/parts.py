@@ -215,9 +215,7 @@ def _crashes(
 
 
 def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
-    """Return a row with a value for each column. Raises ValueError for other lengths, which polars would
-    fill.
-    """
+    """Return a row with a value for each column. Raises ValueError for other rows: polars would fill them."""
     if len(row) != len(columns):
         raise ValueError(f"a row has {len(row)} values, but its table has the columns {', '.join(columns)}")
     return row

@@ -48,7 +48,7 @@ def _parsed(method: object) -> ast.AST | None:
 
 
 def _fields(kind: type) -> set[str]:
-    """Return attributes that coterie's classes set in __init__, and their methods and read-only properties."""
+    """Return attributes that coterie's classes set in __init__, their methods and read-only properties."""
     found: set[str] = set()
     for cls in filter(_is_ours, kind.__mro__):
         made = _parsed(vars(cls).get("__init__"))

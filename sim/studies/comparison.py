@@ -239,9 +239,7 @@ class Comparison:
         return list(dict.fromkeys(target.kind for target in self.targets))
 
     def _reached(self, group: SeedGroup) -> TimesToReach:
-        """Return the times at which a group's runs reached the target; runs converged below it never reach
-        it.
-        """
+        """Return the times at which a group's runs reached the target; never, for runs converged below it."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
         for run in group.runs:
@@ -338,7 +336,7 @@ class Comparison:
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:
-        """Return the groups with the least and the largest use of a budget, and the uses; empty if similar."""
+        """Return the groups with the least and the largest use of a budget, and both uses; empty if alike."""
         spent = [(self.named(group), group.budget(kind)) for group in self.groups]
         known = sorted([each for each in spent if not math.isnan(each[1])], key=lambda each: each[1])
         return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []

@@ -126,9 +126,7 @@ class StudiedRun:
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
 
     def finals(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each client that counts at the end, NaN if unknown; None if it has no clients'
-        values.
-        """
+        """Return a metric of each client that counts at the end, NaN if unknown; None if not per client."""
         panel = self._panel(metric)
         if panel is None:
             return None

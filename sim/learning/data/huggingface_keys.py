@@ -21,8 +21,7 @@ class HuggingFaceKeys(TabularData):
     source: Annotated[_Text, IF_FOUND]
     """Folder, with a path relative to the current folder, the scenario's folder, or the data folder;
     otherwise the name on the Hub, such as "ylecun/mnist". The package `datasets` downloads it once into the
-    data folder.
-    """
+    data folder."""
     subset: _Text | None = None
     """Subset, if the Hub has several data sets under that name."""
     revision: _Text | None = None
@@ -37,8 +36,7 @@ class HuggingFaceKeys(TabularData):
     label: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Column of the label, by default the only column of classes; in a regression also a list of columns.
     Classes keep their order in the data's list of classes; without a list, they are in order of their
-    values.
-    """
+    values."""
     features: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Column of images, by default the only one; or, without images, the feature columns, by default all
     other columns."""

@@ -299,9 +299,7 @@ class Engine:
         return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
-        """Return the result of `measure` on `rows`. Values leave the device only by `read` and by this
-        method.
-        """
+        """Return the result of `measure` on `rows`. Values leave the device only here and by `read`."""
         return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:

@@ -27,7 +27,7 @@ SAMPLES = "weights of samples that come from another vector"
 
 
 class ColumnRange(NamedTuple):
-    """`length` columns of a vector of interest, from `target`, that equal columns of another, from `source`."""
+    """`length` columns from `target` of a vector of interest, equal to columns from `source` of another."""
 
     target: int
     source: int

@@ -57,9 +57,7 @@ class Gpt2Configuration(Configuration):
 
 
 class _Rotations(BaseModel):
-    """Rotary positions. Older versions of `transformers` write `type`, and put `rope_theta` outside of
-    them.
-    """
+    """Rotary positions. Older versions of `transformers` write `type`, and `rope_theta` elsewhere."""
 
     model_config = ConfigDict(extra="ignore")
     rope_type: Literal["default", "llama3"] = Field(

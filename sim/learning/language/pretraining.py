@@ -40,8 +40,7 @@ class Pretraining(Settings):
     """Output file."""
     corpus: str | Annotated[tuple[str, ...], Field(min_length=1)] = PYTHON
     """Training text: text files in UTF-8, or "python-documentation", the English documentation in Python
-    itself.
-    """
+    itself."""
     tokenizer: str = "bytes"
     """Tokenizer: "bytes", "characters", or a tokenizer.json of the package `tokenizers`."""
     context: Count = 64

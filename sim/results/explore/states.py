@@ -14,8 +14,7 @@ WAITS, TRAINS, DOWN, FINISHED = range(4)
 STATES = ("waits", "trains", "down", "finished")
 TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
 """Why a wait ended without a known message: a time limit or pause; a departure or the end of the run; the run
-kept no messages.
-"""
+kept no messages."""
 
 
 class Stretch(NamedTuple):

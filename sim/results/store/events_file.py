@@ -11,8 +11,7 @@ from sim.results.trace import EVENTS_SCHEMA
 
 _TEXTS = [field.name for field in EVENTS_SCHEMA if field.type == pa.string()]
 """Columns with few different texts, which use dictionaries; for numbers, dictionaries are larger and
-slower.
-"""
+slower."""
 
 
 class EventsFile:

@@ -154,8 +154,7 @@ class Network(Settings):
     """Scheduled network partitions."""
     server: ServerLinks | None = None
     """Different bandwidths for servers. Without this section, bandwidths are stated or drawn for servers as
-    for clients.
-    """
+    for clients."""
     membership: Membership = default("announce")
     """Detection of other clients: by messages and timeouts, or immediately by the simulator."""
 

@@ -117,8 +117,7 @@ class Run(Settings):
     shuffle_ties: _Ties = False
     """Order events of the same time at random instead of first come, first served: this exposes results that
     depend on this order. true draws the order by `run.seed`; a number draws it by that number, so that all
-    other draws stay the same.
-    """
+    other draws stay the same."""
     keep_messages: bool = True
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -263,8 +263,7 @@ class TraceChurn(SessionsOfAnybody):
         "p2_2020-11-20",
     ]
     """Trace: a measured run with known sessions (the three that start with aws or gcp), or a group of
-    instances of which only the size over time is known.
-    """
+    instances of which only the size over time is known."""
     speedup: Speedup = 1.0
     """Speedup of the trace over real time: with 60, an hour of the trace takes a minute."""
 

@@ -153,7 +153,7 @@ def layer_chains(architecture: Architecture) -> tuple[Chain, ...] | None:
 
 
 def _cover_parameters(architecture: Architecture, chains: Sequence[Chain]) -> bool:
-    """Return True if the layers, and the direct parameters of a decoupled model, are all parameters."""
+    """Return True if the layers, and a decoupled model's direct parameters, contain each parameter once."""
     layers = [layer for chain in chains for layer in chain.layers]
     untrained = [name for layer in layers if isinstance(layer, Norm) for name in layer.statistics]
     names = [name for layer in layers for name in layer.trained] + untrained
