@@ -13,8 +13,8 @@ WAITS, TRAINS, DOWN, FINISHED = range(4)
 """States: up without a job, up with a job, not up, up with an exhausted budget."""
 STATES = ("waits", "trains", "down", "finished")
 TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
-"""Why a wait ended without a known message: a time limit or pause; a departure or the end of the run; the run
-kept no messages."""
+"""Ends of waits without a known message: a time limit or pause; a departure or the end of the run; a run
+that kept no messages."""
 
 
 class Stretch(NamedTuple):

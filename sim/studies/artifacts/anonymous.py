@@ -13,7 +13,7 @@ _FOLDERS = r"(?<![\w:./<~*+)\]-])/(?:[^\s/\"'\\<>|:;,=()\[\]{}*]+/)*(?=[^\s/\"'\
 """The folders of an absolute path, without its last part: "/a/b/" in "File "/a/b/c.py", line 3"."""
 _KNOWN = re.compile(r"/(?:home|root|tmp|work|Users|mnt|media|data|opt|usr|var|srv|scratch|private|nix|etc)/")
 _ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
-"""Names of users and machines that are ordinary words and identify nobody."""
+"""Names of users and machines that are ordinary words and identify no person."""
 
 
 def names_here() -> tuple[str, ...]:

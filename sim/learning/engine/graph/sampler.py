@@ -159,8 +159,8 @@ class BatchSampler:
     def rows_at_once(self, kernel: ModelKernel, of: Computed = "training_gradients") -> int:
         """Return the number of clients whose batches one call should compute.
 
-        Samples and parameters of so many clients fit in the memory of a call, and so do, on a CPU, the values
-        kept by the forward pass, or, on a GPU, all intermediate values.
+        Their samples and parameters fit in the memory of a call, and so do, on a CPU, the values kept by the
+        forward pass, or, on a GPU, all intermediate values.
         """
         samples, device = self.views * self.batch_size, self.subset.x.device
         given_bytes = self.subset.sample_bytes * samples + 8 * kernel.architecture.numel
