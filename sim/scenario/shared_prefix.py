@@ -36,8 +36,8 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
             if kind is None:
                 later, changing = ", ".join(LATER), ", ".join(changeable_keys(parent))
                 raise UserError(
-                    f"{key} cannot change during a run; --set can change {changing}, and {later} can "
-                    f"differ after --at"
+                    f"{key} cannot change during a run. After --at, these can differ: {later}. --set can "
+                    f"change: {changing}"
                 )
             raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); must be after it")
 

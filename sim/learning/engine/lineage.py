@@ -1,8 +1,8 @@
 """Sources of vectors: jobs and given vectors, with the coefficients by which they enter.
 
-A vector is a linear combination of sources: the steps that training jobs added to their inputs, gradients,
-and vectors without a known origin. The coefficients of all vectors of interest are found by one pass over the
-recorded computations, from the last to the first.
+A vector is a linear combination of sources: the changes made by training jobs, gradients, and vectors without
+a known origin. The coefficients of all vectors of interest are found by one pass over the recorded
+computations, from the last to the first.
 """
 
 from __future__ import annotations

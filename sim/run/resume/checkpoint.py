@@ -36,8 +36,8 @@ class Checkpoint:
     """State of a run, after all events at `time_s`.
 
     reads, flushes, log_bytes: positions of the log and the engine. trace_hash: hash of the trace so far.
-    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: versions, data and machine that
-    affect the computed values.
+    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: code, data, device and libraries
+    that affect the computed values.
     """
 
     time_s: float

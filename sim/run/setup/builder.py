@@ -68,7 +68,7 @@ class PreparedRun:
 
     @cached_property
     def made_by(self) -> dict[str, str]:
-        """Versions, data and machine that affect the run's values, in addition to the scenario."""
+        """Code, data, device and libraries that affect the run's values, in addition to the scenario."""
         engine = self.simulation.engine
         return made_by(self.scenario, engine.device, engine.data)
 
