@@ -227,7 +227,8 @@ class VirtualLoop(TimerLoop):
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future or coroutine is done; return its result or raise its exception.
 
-        Raises `Deadlock`, which lists every task and its position, if only observers are left before that.
+        Raises `Deadlock`, which lists every task and its position, if only observers are left before it is
+        done.
         """
         self._check_idle()
         awaited = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]

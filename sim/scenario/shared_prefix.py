@@ -43,7 +43,7 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
 
 
 def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
-    """Return the last virtual time (seconds) until which both are the same; None if they differ at the start.
+    """Return the last virtual time (s) until which both scenarios are the same; None if the starts differ.
 
     This is the time right before the first entry that only one of them has.
     """

@@ -147,7 +147,7 @@ class Network(Settings):
     """Energy for each byte that a client or server sends or receives: one quantity for both, or a table.
     Without this key, the energy of messages is unknown."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
-    """Classes of connections that differ."""
+    """Classes of connections whose properties differ from those in `[network]`."""
     override: tuple[NetworkOverride, ...] = ()
     """Exceptions for the network of some clients."""
     partition: tuple[NetworkPartition, ...] = ()

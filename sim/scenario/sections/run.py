@@ -47,7 +47,7 @@ else:
 
 
 NAME_BYTES_MAX = 180
-"""Limit of a run's name: file systems allow 255 for a folder's name, which also holds seed and hash."""
+"""Limit of a run's name in bytes: the folder's name, with seed and hash, may have 255 in file systems."""
 
 
 def _name(value: str) -> str:

@@ -238,7 +238,7 @@ class Prepared:
 
 
 Signature = tuple[Any, ...]
-"""Key for the shapes of arguments: a width, a width and a type, NUMBER or SCALAR for each."""
+"""Key for the shapes of arguments. For each: a width, a pair of width and type, NUMBER, or SCALAR."""
 
 
 class Functions:

@@ -328,7 +328,7 @@ class Train(Operation):
 
 
 def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
-    """Return the rows of each node's first inputs, as many as it has factors, in one list."""
+    """Return, in one list, the rows of each node's first inputs: one input for each of its factors."""
     return [
         slot.row for node, terms in zip(nodes, factors, strict=True) for slot in node.inputs[: len(terms)]
     ]
