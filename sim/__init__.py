@@ -1,1 +1,1 @@
-"""The simulator: a world in virtual time, learning in batches, and results that can be trusted."""
+"""The simulator: clients and network in virtual time, batched training, and the results of runs."""

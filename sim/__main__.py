@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _require_locks() -> None:
-    """Exit on systems without fcntl, such as Windows: it locks results during writing."""
+    """Exit on systems without fcntl, such as Windows: coterie locks results by fcntl during writing."""
     try:
         import fcntl  # noqa: F401
     except ModuleNotFoundError:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FAILURES = (Exception, SystemExit)
-"""Exceptions that count as failures of user code; its sys.exit() does not end a run."""
+"""Exceptions that count as failures of user code. They include SystemExit, so its sys.exit() ends no run."""
 
 
 class UserError(Exception):

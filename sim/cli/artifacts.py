@@ -45,7 +45,7 @@ def pack(
     """Write an archive of a study for a reviewer: scenarios, code, results, versions, and a README.
 
     The archive contains no absolute path, and no name of the machine or the user. Your code is not changed:
-    the command lists its lines that contain any.
+    the command lists the lines of your code that contain such a path or name.
     """
     with exit_on_errors():
         from sim.studies.artifacts.packing import UNLICENSED, PackOptions, pack
@@ -155,7 +155,7 @@ def _cells(each: Repetition) -> list[str]:
 
 
 def _details(each: Repetition) -> list[str]:
-    """Return the differences of a run: its error, its environment, and the figures that are not equal."""
+    """Return how a repeated run differs: an error, its environment, and figures that are not equal."""
     if each.error is not None:
         return [f"the repetition failed: {each.error}"]
     unequal = [one for one in each.figures if one.verdict != Verdict.equal]

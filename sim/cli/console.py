@@ -145,7 +145,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         if mean is not None and measure.name != "accuracy":
             rows.append((measure.label, measure.text(mean)))
     if (settled := summary["settled"]) is not None:
-        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since their join"
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they joined"
         rows.append(("settled clients", f"{_spread(settled, judged_by)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
@@ -193,7 +193,7 @@ def _spread(values: Mapping[str, Any], measure: Measure) -> str:
 
 
 def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
-    """Return the clients' gain over training alone: on average, the least and the most."""
+    """Return the clients' gain over training alone, as text: the mean, the smallest and the largest gain."""
 
     def formatted(value: float) -> str:
         return text.points(value) if is_share else f"{value:+,.4g}"

@@ -34,7 +34,7 @@ def init(
 ) -> None:
     """Write four files for a new method: its code, a scenario, tests and a notebook.
 
-    All four run at once. Existing files are never replaced.
+    All four run without changes. Existing files are never replaced.
     """
     with exit_on_errors():
         _require_module_name(name)

@@ -95,7 +95,7 @@ def calibrate(
     ] = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Measure this machine, and write the scenario with matching devices and network."""
+    """Measure this machine, and write a copy of the scenario with matching devices and network."""
     with exit_on_errors(file):
         import tomli_w
 

@@ -111,7 +111,7 @@ def _time(scenario: Scenario) -> str:
 
 
 def _last_round(scenario: Scenario) -> int | None:
-    """Return the rounds of the server after which the run ends, or None."""
+    """Return the number of the server's rounds after which the run ends, or None."""
     method = scenario.protocol.settings
     return None if scenario.protocol.alone or not isinstance(method, RoundSettings) else method.rounds
 
@@ -184,7 +184,7 @@ def _rounds(scenario: Scenario, plan: RunPlan) -> str:
 
 
 def _up_s(plan: RunPlan, duration_s: float) -> list[float]:
-    """Return the seconds for which each client is planned to be up, without failures."""
+    """Return the seconds for which each client is planned to be up, not counting failures."""
     is_up = [client.up_at_start for client in plan.clients]
     total = [0.0] * len(is_up)
     for event in sorted(plan.churn.events, key=lambda event: event.time_s):

@@ -179,7 +179,7 @@ def explore(
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
-    """Write explore.html: a page, without a server, in which you step through a run in virtual time.
+    """Write explore.html, a page in which you step through a run in virtual time; it needs no server.
 
     With FORK, both runs are shown side by side in step, with their first difference marked. The page is then
     written into the folder of FORK.
@@ -187,7 +187,7 @@ def explore(
     If a run has over 500,000 messages, the page has all messages around --at, and only counts of the others.
 
     The run is replayed, without tensor work, for the lineage of its models. The copy of your code in the
-    results is executed for that, unless you pass --no-code, which rejects it, or --no-replay.
+    results is executed for the replay, unless you pass --no-code, which rejects it, or --no-replay.
     """
     with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.run.resume.exploring import explore_run

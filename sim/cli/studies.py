@@ -84,13 +84,13 @@ _Seeds = Annotated[
 
 
 def _clients(value: str) -> tuple[int, ...]:
-    """Parse numbers of clients, such as ``0-3,7``."""
+    """Parse client numbers, such as ``0-3,7``."""
     found: dict[int, None] = {}
     for part in value.split(","):
         first, dash, last = part.strip().partition("-")
         is_number = part.isascii() and first.isdecimal() and (not dash or last.isdecimal())
         if not is_number or not int(first) <= int(last or first) <= _CLIENT_MAX:
-            raise typer.BadParameter("must be numbers of clients, such as 0-3,7")
+            raise typer.BadParameter("must be client numbers, such as 0-3,7")
         found |= dict.fromkeys(range(int(first), int(last or first) + 1))
     return tuple(found)
 

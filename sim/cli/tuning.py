@@ -25,7 +25,7 @@ _Methods = Annotated[
     str,
     Option(
         metavar="NAMES",
-        help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default the file\'s.',
+        help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default, the file\'s method.',
     ),
 ]
 _Seeds = Annotated[
@@ -76,7 +76,7 @@ def tune(
     quiet: options.Quiet = False,
     no_code: options.NoCode = False,
 ) -> None:
-    """Search the settings of methods with equal numbers of trials, selected on held-out samples.
+    """Search for the best settings of each method, in equal numbers of trials, scored on held-out samples.
 
     To resume an interrupted search, repeat the command: it keeps finished runs.
     """

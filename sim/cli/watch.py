@@ -64,7 +64,7 @@ def bound(folder: Path, port: int) -> socket.socket:
 
 
 def watch_server(folder: Path) -> uvicorn.Server:
-    """Return the web server of the page, its state, and the reports in the folder."""
+    """Return the web server that serves the page, the page's state, and the reports in the folder."""
 
     def page(_: Request) -> Response:
         return HTMLResponse(rendered_page("watch.html"))

@@ -80,9 +80,9 @@ class Classes:
 
     simulation: type[Simulation] = Simulation
     loop: Callable[[int | None], VirtualLoop] = VirtualLoop
-    """Called with the key that shuffles simultaneous events, or None."""
+    """Creates the event loop; called with the key that shuffles simultaneous events, or None."""
     network: Callable[[Any, int, NetworkModel], SimulatedNetwork] = SimulatedNetwork
-    """Called with the loop, the seed, and the model of the network."""
+    """Creates the network; called with the loop, the seed, and the model of the network."""
     compute: type[DeviceCompute] = DeviceCompute
     device: type[Device] = Device
     engine: Callable[..., Engine] = Engine

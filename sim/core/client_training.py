@@ -34,9 +34,10 @@ class DeviceCompute(Compute):
     """Device and data of client number `client`.
 
     A job is submitted to the engine when it is called, so that jobs of many clients share an engine call. It
-    counts when its virtual time is over; a canceled job has no effect. If an input changes meanwhile, such
-    as the optimizer's state after an earlier job in the device's queue, it is submitted again at its end.
-    A job uses the vectors of its call. Raises ValueError for a client without training samples.
+    takes effect when its virtual time is over; a canceled job has no effect. If an input changes meanwhile,
+    such as the optimizer's state after an earlier job in the device's queue, the job is submitted again at
+    its end. A job uses the vectors that were passed to its call. Raises ValueError for a client without
+    training samples.
     """
 
     steps_begun = 0
@@ -301,7 +302,7 @@ class DeviceCompute(Compute):
     async def _measure(
         self, purpose: Purpose, on: Samples, samples: int, submit: Callable[[GradientOrLossJob], Vector]
     ) -> Vector:
-        """Wait for the time of the next job of this purpose, and return its result."""
+        """Wait while the next job of this purpose takes its virtual time, and return its result."""
         begun = self._draws.next_job(purpose, on)
         made = submit(begun) if self._submits_early and self.device.state == WAITING else None
         await self._take_time(samples, training=purpose == "gradient")
@@ -326,7 +327,7 @@ class DeviceCompute(Compute):
         return self.engine.vector(self._own_samples("labels")[1].flatten())
 
     def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
-        """Return the client's training samples and their labels. Raises ValueError for other tasks."""
+        """Return the client's training samples and labels. Raises ValueError if not floats and classes."""
         x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes or not x.is_floating_point():
             raise ValueError(f"{what}: samples of this task are not floating-point numbers")
@@ -370,7 +371,8 @@ class DeviceCompute(Compute):
         columns, vector = self.settings.architecture.part(name, row), cast(Vector, part)
         if vector.width != columns.stop - columns.start:
             raise ValueError(
-                f"a part of {vector.width} numbers cannot be {name}, which has {columns.stop - columns.start}"
+                f"a part of {vector.width} numbers cannot replace {name}, which has "
+                f"{columns.stop - columns.start}"
             )
         return self.engine.with_part(cast(Vector, of), columns.start, vector)
 
@@ -394,7 +396,7 @@ class DeviceCompute(Compute):
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
     def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
-        """Return the scheduled learning rate of steps from number `first`: for all, or for each."""
+        """Return the scheduled rates of `steps` steps from number `first`: one for all, or one for each."""
         rate = self.learning_rate
         if schedule.unit == "second":
             return rate * schedule.factor(self.device.now_s)

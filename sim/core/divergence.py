@@ -26,7 +26,7 @@ _FOLLOW = (
 class Divergence:
     """Models that evaluations found not finite.
 
-    first: the first of them. present: clients whose models were not finite when last checked, in order of
+    first: the first such model. present: clients whose models were not finite when last checked, in order of
     detection.
     """
 

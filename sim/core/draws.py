@@ -64,7 +64,7 @@ class Draws:
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:
                 raise ValueError(
-                    f"this batch belongs to client {on.client}, not to {self.client}; call its own batch()"
+                    f"this batch belongs to client {on.client}; use one from batch() of client {self.client}"
                 )
             is_plain = training or self.augmented.augmentation is None
             return self.augmented if is_plain else replace(self.augmented, augmentation=None)

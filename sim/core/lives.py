@@ -53,7 +53,7 @@ class Life(Generic[A]):
 
     @property
     def waits(self) -> tuple[int, int]:
-        """Waits for the messages of a round over all sessions, and the waits that ended without a message."""
+        """Counts over all sessions: waits for messages of a round, and waits that ended without one."""
         (waits, in_vain), actor = self.former_waits, self.actor
         if actor is None:
             return waits, in_vain

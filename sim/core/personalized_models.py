@@ -47,7 +47,7 @@ def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensembl
     checked = {}
     for name, model in models.items():
         if not isinstance(name, str) or not name.isidentifier() or name == ALONE.strip("_"):
-            raise ValueError(f"evaluated(): the name {name!r:.60} must be an identifier other than alone")
+            raise ValueError(f"evaluated(): the name {name!r:.60} must be an identifier, and not alone")
         checked[name] = _ensemble(name, model, params)
         if len(checked[name]) > 1 and not predict:
             raise ValueError(

@@ -1,7 +1,7 @@
 """Unpacked size of an Arrow stream, from the headers of its messages.
 
-Pyarrow unpacks all buffers of a message at once, without reporting their sizes before. A message starts with
-a FlatBuffer (Arrow's Message.fbs), and a packed buffer with its unpacked size.
+Pyarrow unpacks all buffers of a message at once, without reporting their sizes first. A message starts with a
+FlatBuffer (Arrow's Message.fbs); each packed buffer starts with its unpacked size.
 """
 
 import struct

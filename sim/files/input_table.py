@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OTHER_LENGTH = re.compile(r"(Row #(?P<line>\d+): )?Expected (?P<wanted>\d+) columns, got (?P<there>\d+)")
 CELLS_MAX = 3 * 10**8
-"""Largest number of values of a table, above the limit of features."""
+"""Largest number of values in a table; larger than the limit for features."""
 _CELL_BYTES = 80  # memory of a text value while a table is read
 
 
@@ -174,7 +174,7 @@ def is_list(kind: pa.DataType) -> bool:
 def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = False) -> pa.ChunkedArray:
     """Convert a column to text or numbers, or to lists of text or numbers.
 
-    Raises UserError as `require_plain` does, and for too much text.
+    Raises UserError as `require_plain` does, and if the text is too large for the memory.
     """
     import pyarrow as pa
 

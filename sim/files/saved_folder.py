@@ -1,4 +1,4 @@
-"""Folders written by `save_to_disk` of the package datasets: Arrow files, and types of their columns.
+"""Folders written by `save_to_disk` of the package `datasets`: Arrow files, and types of their columns.
 
 They are read without that package, because its `load_from_disk` opens any file and creates objects of any
 class that the folder names.
@@ -76,7 +76,7 @@ def split_folders(folder: InputFile) -> dict[str, InputFile]:
     if not is_saved(folder.path):
         raise folder.refusal(
             f"has no {_SPLITS} or {_STATE}, so save_to_disk did not write it; to write one, call "
-            "data.save_to_disk(folder) on a data set loaded with the package datasets"
+            "data.save_to_disk(folder) on a data set loaded by the package `datasets`"
         )
     if not (folder.path / _SPLITS).is_file():
         return {"train": folder}

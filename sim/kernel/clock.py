@@ -220,14 +220,15 @@ class VirtualLoop(TimerLoop):
         return True
 
     def run_forever(self) -> None:
-        """Run until `stop`, or until only observers are left. `Deadlock` if a `must_finish` task waits."""
+        """Run until `stop` or only observers are left. Raises `Deadlock` if a `must_finish` task waits."""
         if not self._run(math.inf) and self._must_finish:
             raise self._deadlock(self._must_finish)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future or coroutine is done; return its result or raise its exception.
 
-        `Deadlock`, with every task and its position, if only observers are left before that.
+        Raises `Deadlock`, which lists every task and its position, if only observers are left before it is
+        done.
         """
         self._check_idle()
         awaited = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]

@@ -64,9 +64,10 @@ class Architecture:
     engine can group clients by it. `slices` lists the parameters in the vector's order, the order of
     `module.named_parameters()`; `numel` is P.
 
-    `untrained` are the parameters that no optimizer changes, which modules list in an attribute `untrained`:
-    the `statistics` of batch norms, and `drawn`, which the engine draws before a training step and modules
-    list in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
+    `untrained` are the parameters that no optimizer changes. They include the `statistics` of batch norms,
+    and `drawn`: random parameters that the engine draws before each training step. A module lists the names
+    of both kinds in its attributes `untrained` and `draws`. `module` evaluates; `training_module` is its copy
+    in training mode.
     """
 
     start: Tensor | None = None
@@ -314,7 +315,7 @@ class Architecture:
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """Operations of a training step with an unknown number of FLOPs; all counts estimate them."""
+        """Operations of a training step without a formula; counts of FLOPs include estimates for them."""
         return self._of_training[1]
 
     @property
@@ -332,7 +333,7 @@ class Architecture:
             return self._count(training=True)  # its forward pass uses torch.func, which has no hooks
 
     def _count(self, *, training: bool, kept: "_Kept | None" = None) -> tuple[int, tuple[str, ...], int]:
-        """Count matrix products and convolutions as torch does; without any, 2 per parameter and pass.
+        """Count operations: products and convolutions as torch does; without any, 2 per parameter and pass.
 
         Also returns the names of uncounted operations, and the bytes kept for the backward pass.
         """
@@ -428,7 +429,7 @@ def _shapes_of(module: nn.Module) -> nn.Module:
 class TrainingPass:
     """Architecture in training mode, for one evaluation of an objective at one vector of parameters.
 
-    `untrained`: untrained parameters by name, as set by the last forward pass, such as the moved statistics
+    `untrained`: untrained parameters by name, as set by the last forward pass, such as the updated statistics
     of batch norms.
     """
 

@@ -42,12 +42,11 @@ class Augmentation:
     """Random changes of images, and the scaling of their pixels.
 
     crop_scale: share of the image's area that is cropped. crop_ratio: width over height of the crop, drawn
-    uniformly on a logarithmic scale. jitter: brightness, contrast and saturation are multiplied by a factor
-    uniform in [max(0, 1 - a), 1 + a], hue is turned by [-h, h] of the circle, in random order, all with
-    `jitter_probability`.
-    grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation, in pixels. mean, std:
-    mean and standard deviation of each channel, or one for all channels; images contain (pixel - mean) / std,
-    pixel in [0, 1].
+    uniformly on a logarithmic scale. jitter: strengths for brightness, contrast, saturation and hue. The
+    first three are multiplied by a factor uniform in [max(0, 1 - strength), 1 + strength]; the hue is turned
+    by [-strength, strength] of the circle; all in random order, with `jitter_probability`. grayscale, blur,
+    flip: probabilities. blur_sigma: range of the standard deviation, in pixels. mean, std: mean and standard
+    deviation of each channel, or one for all channels; images contain (pixel - mean) / std, pixel in [0, 1].
     """
 
     crop_scale: tuple[float, float] = (0.2, 1.0)
@@ -259,7 +258,7 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
 
 
 def _jitter(image: Tensor, changes: DrawnImageChanges, blends_before: np.ndarray) -> None:
-    """Jitter colors in place; `blends_before` [M], ascending: blends before the hue, 4 without jitter."""
+    """Jitter colors in place. blends_before [M], ascending: number of blends before the hue, 4: no jitter."""
     upto = np.searchsorted(
         blends_before, [0, 1, 2, 3], side="right"
     ).tolist()  # images with at most 0 to 3 blends first

@@ -1,4 +1,4 @@
-"""Metrics that are measured if a scenario states none; without torch, for the text of `run.metrics`."""
+"""Metrics that are measured if a scenario states none. This module does not import torch."""
 
 from collections.abc import Mapping
 

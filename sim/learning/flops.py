@@ -21,7 +21,7 @@ def _convolution_backward(
     gradient: Tensor, of: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, padding_out: Any, groups: int, wanted: Sequence[bool], **options: Any,
 ) -> int:  # fmt: skip
-    """Return the operations: each gradient costs a forward pass; torch's formula ignores groups."""
+    """Return the number of operations: each gradient costs a forward pass. torch's formula ignores groups."""
     outputs = of if transposed else gradient
     return 2 * sum(wanted[:2]) * (outputs.numel() // outputs.shape[1]) * weight.numel()
 

@@ -1,6 +1,6 @@
-"""Metrics of the observer. To add a metric, add it to `METRICS`, and to MEASURES of the results.
+"""Metrics of the observer. To add a metric, add it to `METRICS`, and to `MEASURES` in `sim.results.measures`.
 
-The results call a metric `name`. It has one value for each client.
+A metric has one value for each client, and the same `name` here, in scenarios and in results.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,7 +81,10 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 
 
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
-    """Return the area under the ROC curve: mean over classes (one against the others) or tags with both."""
+    """Return the area under the ROC curve, as a mean over classes (one against the others) or tags.
+
+    Classes and tags that all samples have, or none, are left out.
+    """
     from sklearn.metrics import roc_auc_score
 
     truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])

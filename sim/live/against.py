@@ -270,7 +270,7 @@ def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
     """Return the relative differences of iterations: in total, and for the client with the largest
     difference.
 
-    A client with few iterations may differ by one, which may end just before or after the run.
+    A client with few iterations may differ by one iteration, which may end just before or after the run.
     """
     first, second = predicted.iterations, live.iterations
     both = [name for name in first if name in second]

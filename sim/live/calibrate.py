@@ -76,9 +76,7 @@ def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None =
     works = [summary["work"][kind]["clients"] for kind in ("steps", "gradients")]
     steps = sum(map(sum, works))
     if not steps:
-        raise UserError(
-            f"no client trained within {_MEASURED_S:g} s on this machine, so its speed cannot be measured"
-        )
+        raise UserError(f"no client trained within {_MEASURED_S:g} s on this machine: its speed is unknown")
     with built(scenario, data_dir, "cpu") as prepared:
         simulation = prepared.simulation
         codec_s = _codec_s(simulation)

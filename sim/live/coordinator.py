@@ -49,7 +49,7 @@ class _Seat:
 
 
 class LiveRun(Events):
-    """One live run. assignment: the order for all processes, without the fields of a single process.
+    """One live run. assignment: the `ProcessOrder` of all processes, without fields that differ.
 
     here: the processes to start on this machine. on_ready: callback when all are connected, before the start
     of the run. on_progress: callback with the elapsed seconds of the run. signal: the signal that ended the
@@ -237,7 +237,7 @@ class LiveRun(Events):
         return time.monotonic() - self._began_s
 
     def _kill(self, name: str) -> None:
-        """Kill a process, as the crash of its clients: its pending work is lost."""
+        """Kill a process to crash its clients: its pending work is lost."""
         seat = self._seats[name]
         if seat.process is not None and not seat.gone:
             seat.process.kill()

@@ -36,7 +36,7 @@ def _elsewhere(envelope: Envelope) -> None:
 class LiveNetwork(SimulatedNetwork):
     """Network that sends messages to actors of other processes over a wire, to arrive at simulated times.
 
-    A message passes the first three steps in its sender's process, and arrives in its receiver's. Every
+    A message is sent, transferred and departs in its sender's process, and arrives in its receiver's. Every
     process tracks the transfers of all processes, so that all share links fairly: the process receives the
     starts of transfers, and computes the ends.
 

@@ -215,9 +215,9 @@ def _crashes(
 
 
 def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
-    """Return a row with a value for each column. Raises ValueError for others, which polars would fill."""
+    """Return a row with a value for each column. Raises ValueError for other rows: polars would fill them."""
     if len(row) != len(columns):
-        raise ValueError(f"a row has {len(row)} values, and its table the columns {', '.join(columns)}")
+        raise ValueError(f"a row has {len(row)} values, but its table has the columns {', '.join(columns)}")
     return row
 
 

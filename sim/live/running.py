@@ -241,7 +241,7 @@ def join_live(
 def _prepared(
     scenario: Scenario, processes: int | None, machines: Machines | None, data_dir: Path | None
 ) -> Iterator[tuple[PreparedRun, Scenario, Placement]]:
-    """Return a run, which holds the results, the scenario of all processes, and the placement.
+    """Return a run for the results, the scenario of all processes, and the placement.
 
     Raises UserError.
     """

@@ -109,7 +109,7 @@ class RawLiveSimulation(LiveSimulation):
 
 
 def _events_of(clients: Sequence[int], events: Sequence[ChurnEvent], began_s: float) -> list[ChurnEvent]:
-    """Return the events of these clients from `began_s`, and an arrival then if they joined before."""
+    """Return these clients' events from `began_s` on, and an arrival at `began_s` if they joined before."""
     found = []
     for client in clients:
         own = [replace(event, clients=(client,)) for event in events if client in event.clients]

@@ -1,4 +1,4 @@
-"""One process of a live run, and its order."""
+"""One process of a live run, and the order with which it starts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LIMITS = Limits(retry_max_s=0.5)
 ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
 """Time after which a process ends without a coordinator, on the same machine and on a different one."""
 STOP_S = 60.0
-"""Maximum time for which a process may send its records after an order to stop."""
+"""Maximum time for which a process may send its records after the coordinator's `Stop`."""
 _ALONE = "the coordinator has ended, or is not reachable"
 _PINGS = 15
 _TELL_EVERY_S = 1.0
@@ -71,7 +71,7 @@ _TELL_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class ProcessOrder:
-    """Order for a process. began_s: start of the run, for a process that starts later.
+    """Order with which a process starts. began_s: start of the run, for a process that starts during it.
 
     digest: hash of the scenario. addresses: the addresses of all processes; empty for free ports of this
     machine. earlier: state of its clients from earlier processes, by name. lives: number of earlier processes
@@ -216,7 +216,7 @@ class _Worker(Events):
                 self.simulation.loop.inbox.put(partial(action, self.simulation))
 
     def _greet(self, process: str, simulation: LiveSimulation) -> None:
-        """Exchange which actors are present, on a new connection, which may replace a lost one."""
+        """On a new connection, which may replace a lost one, exchange which actors are up."""
         self._tell_presence(process, simulation)
         self.wire.tell(process, PresenceRequest())
 

@@ -46,9 +46,9 @@ class Plugin:
 
     @property
     def folder(self) -> str:
-        """Name of the folder with copies of its files: the table without the index of an item, and a hash.
+        """Name of the folder with copies of its files: the key's last table, such as "model", and a hash.
 
-        Another folder of this name, if found first, contains the same files.
+        Folders with the same name contain the same files.
         """
         assert self.sources is not None
         table = next(part for part in reversed(self.key.split(".")[:-1]) if not part.isdecimal())
@@ -133,7 +133,7 @@ def _lines_of_class(path: Path, name: str) -> list[int]:
 
 
 def absolute_name(name: str) -> str:
-    """Return `name` with an absolute path of its file, to mean the same in every folder.
+    """Return `name` with the absolute path of its file, so that it means the same in every folder.
 
     A name of a missing file is unchanged; loading it reports the error.
     """

@@ -18,7 +18,7 @@ OURS = ("actors", "protocols", "sim", "coterie")
 INSTALLED = ("site-packages", "dist-packages")
 """Names of folders of installed packages."""
 FILES_MAX, BYTES_MAX = 1_000, 10_000_000
-"""Most files and bytes that results copy; larger folders are rejected."""
+"""Largest numbers of files and bytes that results copy; larger folders are rejected."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SourceFiles:
         return hashed.hexdigest()
 
     def hidden(self) -> list[str]:
-        """Return imported files that Python does not find, since packages of coterie have their names."""
+        """Return imported files that Python cannot find, because a package of coterie has the same name."""
         found = []
         for name in OURS:
             own = [each for each in (f"{name}.py", f"{name}/__init__.py") if each in self.files]
@@ -48,7 +48,7 @@ class SourceFiles:
 
 
 def parse_source(file: str) -> ast.Module:
-    """Return the syntax tree of a file or a notebook cell; an empty tree if it is no Python."""
+    """Return the syntax tree of a file or a notebook cell; an empty tree if it is not Python."""
     linecache.checkcache(file)
     try:
         return ast.parse("".join(linecache.getlines(file)))
@@ -69,7 +69,7 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """Return a function's full name, such as "numpy.random.rand", or "?.rand" of an object."""
+    """Return a function's full name, such as "numpy.random.rand", or "?.rand" for a method of an object."""
     if isinstance(node, ast.Attribute):
         return f"{full_name(node.value, names)}.{node.attr}"
     return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"

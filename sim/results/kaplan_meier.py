@@ -1,4 +1,4 @@
-"""Kaplan-Meier estimate of the time to an event that some observations end before.
+"""Kaplan-Meier estimate of the time to an event, if some observations end before the event.
 
 Examples are clients that leave before they have caught up, and runs that end before they reach a target.
 Without them, only successes would count.
@@ -40,7 +40,7 @@ class TimesToReach(NamedTuple):
 
 
 def survival(reached: TimesToReach) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return times [K], ascending from 0, and the share [K] that has not reached the level from each on."""
+    """Return times [K], ascending from 0, and the share [K] that has not reached the level by each time."""
     times, counts = np.unique(reached.times[reached.events], return_counts=True)
     at_risk = np.array([(reached.times >= time).sum() for time in times], dtype=float)
     return np.concatenate([[0.0], times]), np.cumprod(np.concatenate([[1.0], 1 - counts / at_risk]))

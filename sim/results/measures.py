@@ -23,7 +23,8 @@ class Measure:
 
     tells_moves: whether catch-up and recovery are defined, as shares of the measured values. is_of_one:
     whether the values are shares, from 0 to 1. undefined_if: property of a client's test samples for which
-    the quantity is undefined, for a warning. about: what the text of `run.metrics` adds to the label.
+    the quantity is undefined, for a warning. about: text that the description of `run.metrics` adds to the
+    label.
     """
 
     name: str
@@ -142,7 +143,7 @@ def without_variant(metric: str) -> str:
     """Return the name of the quantity of which a metric is a variant, or the metric itself.
 
     The variants of "accuracy" are "accuracy_alone", "accuracy_of_shared", and values such as
-    "accuracy.worst_decile". The measure of this name states the properties of all of them.
+    "accuracy.worst_decile". The measure "accuracy" has the properties of all of them.
     """
     return metric.partition(".")[0].removesuffix(ALONE).partition("_of_")[0]
 

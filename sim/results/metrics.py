@@ -310,7 +310,7 @@ def graph_summary(
 def share_better(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> float | None:
-    """Return the share of clients strictly better than alone, of those in both; None if there are none."""
+    """Return the share of clients strictly better than alone, among clients in both; None without any."""
     gains = _gains(own, alone, higher_is_better).values()
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
 

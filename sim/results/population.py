@@ -84,8 +84,8 @@ def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Pa
 class DepartureEffect(NamedTuple):
     """Effect of a departure on the remaining clients.
 
-    depth: largest loss of their mean against its last value before the departure. seconds: time from the
-    departure until that value was reached again, None if it was not.
+    depth: largest drop of the remaining clients' mean below its last value before the departure. seconds:
+    time from the departure until that value was reached again, None if it was not.
     """
 
     depth: float
@@ -270,7 +270,7 @@ class Population:
         return float(self._ends_s(arrival.time_s)[arrival.client])
 
     def _evaluation_before(self, arrival: LifecycleEvent) -> tuple[int, int | None]:
-        """Return the last evaluation before the arrival, and the newcomer if that evaluation measured it."""
+        """Return the index of the last evaluation before an arrival, and the newcomer if measured there."""
         before = int(np.searchsorted(self._panel.times, arrival.time_s)) - 1
         seen = before >= 0 and not np.isnan(self._panel.values[before, arrival.client])
         return before, arrival.client if seen else None

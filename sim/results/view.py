@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A client's results with peers and alone; `difference` is above 0 if that with peers is better."""
+    """A client's results with peers and alone; `difference` is above 0 if the result with peers is better."""
 
     client: int
     with_peers: float
@@ -170,7 +170,7 @@ class RunView:
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
-        """Measure of each client [N] at the last evaluation; NaN if the client was not up or not finite."""
+        """Measure of each client [N] at the last evaluation; NaN if it was not up or its model not finite."""
         nothing = np.full(len(self.clients), np.nan)
         if self.measure is None:
             return nothing
@@ -333,7 +333,7 @@ class RunView:
         """Return, for each of `clients`, the last message delivered at each of its `instants`, if any.
 
         Rows are in order, with time, actor (the sender) and type. Only these rows of the trace are in memory.
-        None if the run kept no messages, so that this is not taken for a run without messages.
+        None if the run kept no messages, to distinguish it from a run without messages.
         """
         if not self.has_messages:
             return None
@@ -354,7 +354,7 @@ class RunView:
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]] | None:
         """Return, for each of `clients`, its intervals [K, 2] (start_s, end_s) in a state, ascending.
 
-        None if the run recorded no intervals of devices, so that this is not taken for idle devices.
+        None if the run recorded no intervals of devices, to distinguish it from a run with idle devices.
         """
         if not self._has_intervals:
             return None

@@ -144,7 +144,7 @@ class Interrupts:
         simulation.run()
 
     def attempt(self, function: Callable[[Simulation], Result], simulation: Simulation) -> Result | None:
-        """Call a function without side effects, stop it at once at the first signal, and then return None."""
+        """Call a function without side effects; at the first signal, stop it at once and return None."""
         self._at_once = True
         try:
             return function(simulation)

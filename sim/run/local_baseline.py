@@ -11,8 +11,8 @@ from sim.results.measures import ALONE, TOTALS
 def train_alone(simulation: Simulation) -> dict[str, float]:
     """Return the quality of each client's model after training alone, by the client's name.
 
-    A client starts from the same parameters and takes the same number of steps as in the simulation, with
-    the same batches and optimizer. Their times do not matter, so no simulated world is needed. Clients
+    A client starts from the same parameters and takes the same number of steps as in the simulation, with the
+    same batches and optimizer. The times of the steps do not matter, so no simulated world is needed. Clients
     without a step are left out.
     """
     ran = simulation.engine

@@ -131,9 +131,7 @@ class RayWorkers(Workers):
         self._threads_each = threads = int(scenario.engine.threads)
         slots = sum(int(node) // threads for node in self._cores_of_nodes())
         if not slots:
-            raise UserError(
-                f"engine.threads = {threads}: more than the number of cores of any node of the Ray cluster"
-            )
+            raise UserError(f"engine.threads = {threads}: no node of the Ray cluster has this many cores")
         stated = scenario.engine.workers
         super().__init__(slots if stated == "auto" else stated)
         warnings.filterwarnings("ignore", _READ_ONLY)

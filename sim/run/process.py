@@ -47,7 +47,7 @@ def safe_path() -> Iterator[None]:
     """Keep processes that are started inside the context from importing from the current folder.
 
     The folder may be untrusted, and Python searches it first with -m and with -c, which multiprocessing uses.
-    The environment variable has the effect of -P, and is inherited.
+    The environment variable PYTHONSAFEPATH has the effect of -P, and the processes inherit it.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"

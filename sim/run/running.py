@@ -253,12 +253,12 @@ class _RunOfScenario:
 
 
 def _cpu_s(options: RunOptions) -> float:
-    """Return the processor time of a run plus a constant; beside other runs, that of its thread."""
+    """Return the processor time (s) of the process; of the thread, if other runs share the process."""
     return time.process_time() if options.seat is None else time.thread_time()
 
 
 def _is_finished(directory: RunDirectory) -> bool:
-    """Return True if earlier results at the target are finished, or do not state it."""
+    """Return True if earlier results at the target are finished, or do not state whether they are."""
     try:
         return bool(RunDirectory.load(directory.target).summary()["finished"])
     except (OSError, UserError):

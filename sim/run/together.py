@@ -52,7 +52,8 @@ def run_together(runs: Sequence[Callable[[Seat | None], Result]]) -> list[Result
     """Call functions that each run a scenario with the given seat; return their results.
 
     The runs have equal settings of the process, such as threads and precision. A run whose vectors were in
-    reference cycles is repeated alone, without a seat: only then they are freed at the same times.
+    reference cycles is repeated alone, without a seat: only then are they freed at the same times as in a
+    separate run.
     """
     meeting = Meeting(len(runs))
     results: dict[int, Result] = {}

@@ -80,7 +80,7 @@ def _environment() -> dict[str, str]:
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Return exit code and stderr of a command. A signal to this process ends it and raises `Interrupted`."""
+    """Return exit code and stderr of a command. A signal also ends the command, and raises `Interrupted`."""
     process: subprocess.Popen[str] | None = None
     signals: list[int] = []
 

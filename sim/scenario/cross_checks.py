@@ -88,7 +88,7 @@ def _is_missing(key: str, data: Any) -> bool:
 
 
 def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
-    """Reject an inherited form without rounds, because it ignores the methods that the subclass overrides."""
+    """Reject a mode that runs an inherited class, because this ignores what the subclass overrides."""
     form = client_class_for_mode(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (

@@ -11,7 +11,7 @@ from sim.plugins.source_files import OURS
 
 
 def lost_merges(kind: type) -> Iterator[str]:
-    """Return errors for lines of a client's or server's class that lose a merge by a handler during an await.
+    """Return errors for lines of a class that undo a merge made by a message handler during an await.
 
     `self.params = self.params + await ...` reads the parameters first. Methods without source are skipped.
     """
@@ -30,7 +30,7 @@ def lost_merges(kind: type) -> Iterator[str]:
 
 
 def _lines(method: object) -> list[int]:
-    """Return the lines of these statements."""
+    """Return the lines of a method that assign `self.params` and read it before an `await`."""
     try:
         source, first = inspect.getsourcelines(method)  # type: ignore[arg-type]
         tree = ast.parse(textwrap.dedent("".join(source)))

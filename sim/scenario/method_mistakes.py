@@ -48,7 +48,7 @@ def _parsed(method: object) -> ast.AST | None:
 
 
 def _fields(kind: type) -> set[str]:
-    """Return the attributes that coterie's classes set in __init__, and methods and read-only properties."""
+    """Return attributes that coterie's classes set in __init__, their methods and read-only properties."""
     found: set[str] = set()
     for cls in filter(_is_ours, kind.__mro__):
         made = _parsed(vars(cls).get("__init__"))
@@ -61,7 +61,7 @@ def _fields(kind: type) -> set[str]:
 
 
 def _assignments_to_self(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Return the lines that assign an attribute of `self`, with its name."""
+    """Return the lines that assign an attribute of `self`, each with the attribute's name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
             yield node.lineno, node.attr

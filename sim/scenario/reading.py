@@ -74,7 +74,7 @@ def _instead_of(path: Path) -> str:
 
 
 def default_name(path: Path) -> str:
-    """Return the name in results of a scenario without run.name: its file's, with "-" for other signs."""
+    """Return a scenario's default run.name: the file's name, with "-" for special characters."""
     name = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem)).strip("-.")
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore") or "scenario"
 

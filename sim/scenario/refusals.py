@@ -22,7 +22,7 @@ _OPTIONS = {f"{prefix}device": _DEVICE for prefix in ("", "engine.", "run.", "tr
 
 
 def refused(error: ValidationError) -> list[ErrorDetails]:
-    """Return pydantic's errors without duplicates, unknown sections first: a misspelled one causes others."""
+    """Return pydantic's errors without duplicates; unknown sections first, as they cause further errors."""
     found = [
         details
         for details in error.errors(include_url=False)

@@ -91,7 +91,7 @@ def _naming(kind: type[Settings]) -> tuple[str, ...]:
 
 
 def _parts(scenario: Scenario) -> Iterator[tuple[str, Any]]:
-    """Return the sections, with the settings of the protocol for the section protocol."""
+    """Return the sections, with the settings of the protocol as the section `protocol`."""
     for section in Sections.model_fields:
         part = getattr(scenario, section)
         yield section, part.settings if section == "protocol" else part

@@ -36,14 +36,14 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
             if kind is None:
                 later, changing = ", ".join(LATER), ", ".join(changeable_keys(parent))
                 raise UserError(
-                    f"{key} cannot change during a run. These can start later: {later}. --set can "
+                    f"{key} cannot change during a run. After --at, these can differ: {later}. --set can "
                     f"change: {changing}"
                 )
             raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); must be after it")
 
 
 def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
-    """Return the last virtual time (seconds) until which both are the same; None if they differ at the start.
+    """Return the last virtual time (s) until which both scenarios are the same; None if the starts differ.
 
     This is the time right before the first entry that only one of them has.
     """

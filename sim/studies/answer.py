@@ -47,10 +47,10 @@ class Standing:
 
     @cached_property
     def settings(self) -> dict[Setting, dict[str, SeedGroup]]:
-        """Groups by value of the axis, by setting; only groups with a known result.
+        """For each setting, the groups with a known result, by their value on the compared axis.
 
-        A group that another axis cannot affect is in the settings of all values of this axis. Groups that
-        the compared axis cannot affect do not count.
+        If another axis cannot affect a group, the group is in the settings with each value of that axis.
+        Groups that the compared axis cannot affect are left out.
         """
         if self.axis is None:
             return {}
@@ -84,7 +84,7 @@ class Standing:
 
     @cached_property
     def gap(self) -> Contrast:
-        """Difference of the best from the second value over settings."""
+        """Difference between the best and the second-best value, over settings."""
         (first, _), (second, _), *_ = self.ranking
         return self._gap(first, second, list(self.complete.values()))
 
@@ -199,7 +199,7 @@ class Standing:
     def lead(self) -> str:
         """The time from which the best value's mean curve leads; empty without curves.
 
-        The time up to which all curves are known is named where some runs are longer.
+        If some runs are longer than others, the sentence names the time up to which all curves are known.
         """
         times, curves = self._curves()
         first = self.ranking[0][0]
@@ -236,7 +236,7 @@ class Standing:
 
     @property
     def harm(self) -> str:
-        """Clients that are worse than alone; without such figures, the results of the worst 10%."""
+        """Sentence about the clients that are worse than alone; without such figures, about the worst 10%."""
         hurt = {value: self._hurt(value) for value, _ in self.ranking}
         known = {value: share for value, share in hurt.items() if not math.isnan(share)}
         if known:

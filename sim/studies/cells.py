@@ -224,7 +224,7 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
 
 
 def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
-    """Return the cells; each is a fork of the first cell that is the same run for some time, if any is."""
+    """Return the cells; a cell becomes a fork of the first cell that starts as the same run, if any."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in made:
@@ -266,8 +266,8 @@ def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[i
     if stated and isinstance(seeds, tuple):
         listed_seeds = ", ".join(map(str, seeds))
         raise UserError(
-            f"--set {stated[-1]}: the seeds are listed: {listed_seeds}; omit this option, or pass their "
-            f"number: --seeds {len(seeds)}"
+            f"--set {stated[-1]}: the list of seeds is {listed_seeds}; omit this option, or pass the number "
+            f"of seeds: --seeds {len(seeds)}"
         )
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
 

@@ -155,14 +155,14 @@ class Comparison:
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
-        """Compare two groups over clients that neither excludes, and up to times that both know."""
+        """Compare two groups over clients that neither excludes; waits only up to a time known in both."""
         until = self.until_s(metric, group, other) if metric in WAITS else None
         group, other = group.without(other.excluded), other.without(group.excluded)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property
     def compared_axis(self) -> str | None:
-        """The axis of the methods, or else of a stated baseline, or else the first, preferably of words.
+        """The axis of the methods, else of a stated baseline, else the first axis, preferably not numeric.
 
         A baseline on another axis, such as calm weather, is only used for the differences in the tables.
         """
@@ -239,7 +239,7 @@ class Comparison:
         return list(dict.fromkeys(target.kind for target in self.targets))
 
     def _reached(self, group: SeedGroup) -> TimesToReach:
-        """Return the times at which a group's runs reached the target; runs converged below it never do."""
+        """Return the times at which a group's runs reached the target; never, for runs converged below it."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
         for run in group.runs:
@@ -336,7 +336,7 @@ class Comparison:
         return found
 
     def unequal(self, kind: str) -> list[tuple[str, float]]:
-        """Return the groups with the least and the largest use of a kind, and the uses; empty if similar."""
+        """Return the groups with the least and the largest use of a budget, and both uses; empty if alike."""
         spent = [(self.named(group), group.budget(kind)) for group in self.groups]
         known = sorted([each for each in spent if not math.isnan(each[1])], key=lambda each: each[1])
         return [known[0], known[-1]] if known and known[-1][1] > (1 + _UNEQUAL) * known[0][1] else []

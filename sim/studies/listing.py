@@ -130,7 +130,7 @@ def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[
     column = sort.removeprefix("-")
     if column not in COLUMNS:
         raise UserError(
-            f"--sort {sort}: must be one of {', '.join(COLUMNS)}, for descending order with the prefix -"
+            f"--sort {sort}: must be one of {', '.join(COLUMNS)}; for descending order, add the prefix -"
         )
     known = [row for row in kept if row[column] is not None]
     known.sort(key=lambda row: row[column], reverse=sort.startswith("-"))

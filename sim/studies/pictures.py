@@ -99,7 +99,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _seeds(comparison: Comparison, metric: str = "") -> str:
-    """Describe the seeds of a picture, and for a metric of clients the clients that count."""
+    """Describe the seeds of a picture and, for a metric per client, the clients that count."""
     groups, only = comparison.groups, comparison.study.clients
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"

@@ -31,7 +31,7 @@ def robust(
 ) -> Robust:
     """Return the statistics of a metric of clients.
 
-    pairs: runs with the baseline's run of the same seed, over the same clients; None without such a run.
+    pairs: runs, each with the baseline's run of the same seed and the same clients; None without baseline.
     """
     ends = [run.finals(metric) for run in runs]
     alone = [run.finals(metric + ALONE) for run in runs]

@@ -101,7 +101,7 @@ def trimmed_mean(runs: Sequence[NDArray[np.float64]], share: float) -> Estimate:
 
 
 def _trimmed(ordered: NDArray[np.float64], counts: NDArray[np.int64], share: float) -> NDArray[np.float64]:
-    """Return trimmed means [R] of resamples with each value of `ordered` [V] `counts` [R, V] times."""
+    """Return the trimmed means [R] of resamples, which have the value ordered[v] counts[r, v] times."""
     ends = counts.cumsum(axis=1)
     cut = (share * ends[:, -1:]).astype(np.int64)
     limits = cut, ends[:, -1:] - cut

@@ -43,7 +43,7 @@ WAITS = (CATCH_UP, RECOVERY)
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """A run. values: its value on each axis. clients: clients that count, None for all, minus `excluded`.
+    """A run. values: its value on each axis. clients: the ones that count unless `excluded`; None: all.
 
     unaffected_by: axes that cannot affect it, so that its value on them stands for all values.
     """
@@ -126,7 +126,7 @@ class StudiedRun:
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
 
     def finals(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each client that counts at the end, NaN if unknown; None if not of clients."""
+        """Return a metric of each client that counts at the end, NaN if unknown; None if not per client."""
         panel = self._panel(metric)
         if panel is None:
             return None
@@ -153,7 +153,7 @@ class StudiedRun:
 class Study:
     """Runs to compare. axes: the values of each axis, in order. missing: reasons by run without results.
 
-    shortened: "axis=value" with the short name of the user's code, by the same with its file or module.
+    shortened: "axis=value" with a short name of user code, by "axis=value" with the name's file or module.
     """
 
     name: str

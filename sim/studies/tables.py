@@ -192,7 +192,7 @@ def _ends(found: Estimate, before: str = "") -> dict[str, Any]:
 
 
 def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
-    """Return a row; until_seconds, difference_until_seconds: cut-offs of the restricted means."""
+    """Return a row of table.csv. Columns until_seconds, difference_until_seconds: cut-offs of waits."""
     against, other = line.against, comparison.baseline_of(line.group)
     until_s = difference_until_s = math.nan
     if line.metric in WAITS:
@@ -375,7 +375,7 @@ def with_footnote_marks(cell: str, comparison: Comparison, group: SeedGroup) -> 
 
 
 def over_clients_table(comparison: Comparison) -> ShownTable | None:
-    """Return the table of interquartile means, improvement and harm; None if no metric is of clients."""
+    """Return the table of interquartile means, improvement and harm; None without a metric per client."""
     columns: list[tuple[str, list[str]]] = []
     for metric in comparison.metrics:
         found = [comparison.line(group, metric).robust or _NO_ROBUST for group in comparison.groups]

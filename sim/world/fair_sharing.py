@@ -81,7 +81,7 @@ class Link:
     def can_bind(self) -> bool:
         """Return True if the transfers of this link could exceed its capacity.
 
-        The other links of the transfers limit their rates. One transfer never exceeds the capacity.
+        The slowest of a transfer's links limits its rate, so a single transfer never exceeds the capacity.
         """
         if self.capacity_bps == math.inf or len(self.transfers) < 2:
             return False

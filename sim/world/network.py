@@ -160,14 +160,14 @@ class SimulatedNetwork(Transport):
         self.follow_schedules()
 
     def follow_schedules(self) -> None:
-        """From now on, change the bandwidths that the model states over time."""
+        """Change bandwidths over time, from now on, as the model states."""
         for name, both in self._model.schedules.items():
             for link, schedule in zip(self._links(name, name), both, strict=True):
                 if schedule is not None:
                     self._follow(self._model, link, schedule())
 
     def _follow(self, model: NetworkModel, link: Link, pieces: Iterator[Piece]) -> None:
-        """Set the bandwidth of now, and do so again at its end, unless the model has been replaced."""
+        """Set the current bandwidth now, and the next one at its end, unless the model has been replaced."""
         if model is not self._model:
             return
         end_s, bps = next(piece for piece in pieces if piece[0] > self._loop.now_s)

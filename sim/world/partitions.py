@@ -69,8 +69,8 @@ class NetworkPartition(Settings):
     groups: Groups | None = None
     """Groups that are cut off from each other, in both directions. Clients in no group reach all clients."""
     share: ShareAboveZero | None = None
-    """Probability that a client is cut off, drawn once for each client: from the servers and from all clients
-    that are not cut off, in both directions."""
+    """Probability that a client is cut off, drawn once for each client. The cut is in both directions, from
+    the servers and from all clients that are not cut off."""
     sources: Members | None = Field(None, alias="from")
     """One-way partition: messages from these clients to the clients in `to` are lost."""
     to: Members | None = None

@@ -91,7 +91,7 @@ def test_parts_by_name() -> None:
         np.testing.assert_array_equal(compute.part(other, "prototypes", 2).numpy(), prototypes[0])
         with pytest.raises(ValueError, match="prototypes has the rows 0 to 2, not 3"):
             compute.part(params, "prototypes", CLASSES)
-        with pytest.raises(ValueError, match="a part of 5 numbers cannot be prototypes, which has 15"):
+        with pytest.raises(ValueError, match="a part of 5 numbers cannot replace prototypes, which has 15"):
             compute.with_part(params, "prototypes", compute.part(params, "prototypes", 0), None)
         with pytest.raises(ValueError, match="projection"):
             compute.part(params, "projection", None)

@@ -287,5 +287,5 @@ def test_models_that_predict_no_numbers_are_refused(tmp_path: Path, options: lis
 def test_an_endless_data_set_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.learning.data.own.NUMBERS_MAX", 1000)
     code = SAMPLES + "import itertools\ndef load():\n    return itertools.cycle([(x[0], 0)])"
-    with pytest.raises(UserError, match=r"more than 1,000 numbers; return fewer .does it end"):
+    with pytest.raises(UserError, match=r"more than 1,000 numbers; return fewer .is the iterator endless"):
         built(tmp_path, IID, code=code)

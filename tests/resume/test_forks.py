@@ -199,7 +199,7 @@ clients = [5]
     [
         ("churn.0.at=400 ms", "churn.0.at changes an entry at or before --at (0.6 s); must be after it"),
         ("churn.1.at=600 ms", "churn.1.at changes an entry at or before --at (0.6 s); must be after it"),
-        ("network.link=datagram", "network.link cannot change during a run. These can"),
+        ("network.link=datagram", "network.link cannot change during a run. After --at, these can"),
         ("protocol.domain=simplex", "protocol.domain cannot change during a run"),
         ("protocol.local_steps=0", "change.protocol.local_steps = 0: must be more than 0"),
     ],

@@ -280,7 +280,7 @@ def test_explain_tells_what_a_model_is_made_of(tmp_path: Path) -> None:
         assert sum(float(each.removesuffix("%")) for each in line.split()[-3:]) == pytest.approx(100, abs=0.2)
     assert lines[3].split()[:4] == ["0", "s", "3", "s"]
     down = coterie("explain", path, "--at", "6 s", "--client", 4, "--made-of")
-    assert "client-4 has no model at this time: it is down" in down.stdout
+    assert "client-4 is down at this time, so it has no model" in down.stdout
 
 
 @pytest.mark.long

@@ -198,7 +198,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
 
     checkpoint.made_by["torch"] = "1.0"
     checkpoint.write(file)
-    assert f"torch was 1.0 and is {torch.__version__}" in refusal(first, "--until", "2 s")
+    assert f"torch was 1.0 and is now {torch.__version__}" in refusal(first, "--until", "2 s")
     result = coterie("resume", first, "--until", "2 s", "--anyway", "--quiet", "--device", "cpu")
     assert result.exit_code == 0 and "no longer exact: torch was 1.0" in result.stderr
 

@@ -261,7 +261,7 @@ def test_batches_of_its_own_choice_change_no_others() -> None:
         ("own", np.ones(10), r"each of the 4 samples"),
         ("train", 2.0, "not a number"),
         ("everything", None, 'on must be "batch", "train", "validation" or a result'),
-        ("other's", None, "this batch belongs to client 1, not to 0; call its own batch"),
+        ("other's", None, "this batch belongs to client 1; use one from batch.. of client 0"),
     ],
 )
 @pytest.mark.parametrize("verb", ["gradient", "loss"])

@@ -146,7 +146,7 @@ def test_nodes_that_would_compute_something_else_are_refused(
         assert refusal().startswith("--on ray: coterie does not work on the cluster's nodes: ")
     with monkeypatch.context() as patched:
         patched.setattr(RayWorkers, "_cores_of_nodes", lambda self: [0.0])
-        assert refusal() == "engine.threads = 1: more than the number of cores of any node of the Ray cluster"
+        assert refusal() == "engine.threads = 1: no node of the Ray cluster has this many cores"
 
 
 @slow

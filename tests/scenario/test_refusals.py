@@ -104,7 +104,8 @@ BAD = {
     ),
     "impossible degree": (
         edited("count = 4", 'count = 4\ntopology = { kind = "k-regular", degree = 4 }'),
-        "clients.topology.degree = 4: must be less than clients.count = 4, and their product must be even",
+        "clients.topology.degree = 4: must be less than clients.count = 4; degree * "
+        "clients.count must be even",
     ),
     "topology of other size": (
         edited("count = 4", 'count = 4\ntopology = { kind = "clusters", sizes = [2, 3] }'),
@@ -210,7 +211,7 @@ BAD = {
     ),
     "fresh state of a crash": (
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
-        'churn.0.state = "fresh": only a rejoin can be fresh, but this event is a crash',
+        'churn.0.state = "fresh": only a rejoin can have this state, but this event is a crash',
     ),
     "a word for another, or a duration": (
         edited("[devices]", f"[devices.periodic]\n{PERIODIC}\nphase = 'rondom'\n[devices]"),

@@ -99,7 +99,7 @@ WRONG = {
     "a part": ('return {"mine": self.params[:4]}', "mine has 4 numbers, a model of this client has 650"),
     "weights below 0": ('return {"mine": [(-1, self.params)]}', "weights of mine must be 0 or more"),
     "a name with a blank": ('return {"my model": self.params}', "'my model' must be an identifier"),
-    "a reserved name": ('return {"alone": self.params}', "'alone' must be an identifier other than alone"),
+    "a reserved name": ('return {"alone": self.params}', "'alone' must be an identifier, and not alone"),
     "an error": ('return {"mine": self.nothing}', "no attribute 'nothing'"),
 }
 

@@ -119,7 +119,7 @@ def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
         (
             "run.seed=50",
             (5, 6),
-            "the seeds are listed: 5, 6; omit this option, or pass their number: --seeds 2",
+            "the list of seeds is 5, 6; omit this option, or pass the number of seeds: --seeds 2",
         ),
     ],
 )

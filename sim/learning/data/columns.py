@@ -115,8 +115,8 @@ def arrays_of_tables(
 ) -> tuple[dict[str, ArraysPart], int | None]:
     """Return inputs, labels and clients of each table's rows, and the number of classes. Raises UserError.
 
-    inputs: function from the name of a table to [rows, ...] of all its rows, and a mask of missing numbers or
-    None.
+    inputs: function that takes the name of a table, and returns the inputs [rows, ...] of all its rows and a
+    mask of missing numbers or None.
     """
     labels, classes = _labels(section, tables)
     owners = _owners(section, tables)
@@ -317,7 +317,7 @@ def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> No
 def encoded(
     part: TablePart, columns: Sequence[ColumnConversion], *, wide: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features [rows, numbers], float32 (float64 if `wide`), and a mask of missing ones (as 0).
+    """Return features [rows, numbers], float32 (float64 if `wide`), 0 if missing, and a mask of missing ones.
 
     A category that is not in the training file becomes all zeros.
     """

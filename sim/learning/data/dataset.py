@@ -32,14 +32,13 @@ class Dataset:
     """All samples of a data set, as arrays.
 
     train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the targets of a
-    regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither.
-    scaling: mean and standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with
-    pixels in [0, 1]; None for other data. validation_count: number of the training samples, at the end,
-    that are the validation part of the data. owners: owners of the samples, if the data defines them.
-    inputs: shapes of several inputs, which are concatenated in a sample; None for one input. features:
-    description of the user's samples as they were read. tokenizer: identity of the tokenizer of texts, whose
-    samples x and targets y are int64 [n, T].
-    notices: descriptions of data that are surely unintended, one line each.
+    regression, float32 [n, T]. outputs: K classes, or T numbers; 0 if samples have neither. scaling: mean and
+    standard deviation per channel of images [C, H, W], which are (pixel - mean) / std with pixels in [0, 1];
+    None for other data. validation_count: size of the data's validation part, which is the last part of the
+    training samples. owners: owners of the samples, if the data defines them. inputs: shapes of several
+    inputs, which are concatenated in a sample; None for one input. features: description of the user's
+    samples as they were read. tokenizer: identity of the tokenizer of texts, whose samples x and targets y
+    are int64 [n, T]. notices: one line for each property of the data that is surely unintended.
     """
 
     train_x: np.ndarray
@@ -102,7 +101,7 @@ class DataSection(Settings):
 
     @abstractmethod
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return the samples. UserError, for example for missing or unreadable files; see `data_folder`."""
+        """Return the samples. Raises UserError, for example for missing files; see `data_folder`."""
 
     @abstractmethod
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:

@@ -1,4 +1,4 @@
-"""Downloads from the Hugging Face Hub: the only use of the package datasets."""
+"""Downloads from the Hugging Face Hub: the only use of the package `datasets`."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ _FORMATS = ("arrow", "csv", "imagefolder", "json", "parquet", "text")
 
 
 def download(source: str, subset: str | None, revision: str | None, into: Path) -> None:
-    """Download all splits of a data set of the Hub into the new folder `into`, as `save_to_disk` does.
+    """Download all splits of a data set into the new folder `into`, in the format of `save_to_disk`.
 
     Raises UserError, and any error of the package for network, folder or data set.
     """

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, and of folders that its package datasets saved."""
+"""Data sets of the Hugging Face Hub, and of folders that the package `datasets` saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
 class HuggingFaceData(HuggingFaceKeys):
-    """Data set of the Hugging Face Hub, or folder that its package datasets wrote (`save_to_disk`).
+    """Data set of the Hugging Face Hub, or folder that `save_to_disk` of the package `datasets` wrote.
 
     Samples are images, from one column, or rows as in a table. A column of classes that is a feature becomes
     one number for each class.

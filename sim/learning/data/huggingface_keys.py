@@ -1,4 +1,4 @@
-"""Keys of a data set of the Hugging Face Hub, or of a folder that its package datasets saved."""
+"""Keys of a data set of the Hugging Face Hub, or of a folder that the package `datasets` saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HuggingFaceKeys(TabularData):
     """Name of the data set."""
     source: Annotated[_Text, IF_FOUND]
     """Folder, with a path relative to the current folder, the scenario's folder, or the data folder;
-    otherwise the name on the Hub, such as "ylecun/mnist", which the package datasets downloads once into the
+    otherwise the name on the Hub, such as "ylecun/mnist". The package `datasets` downloads it once into the
     data folder."""
     subset: _Text | None = None
     """Subset, if the Hub has several data sets under that name."""
@@ -35,7 +35,8 @@ class HuggingFaceKeys(TabularData):
     and natural do)."""
     label: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Column of the label, by default the only column of classes; in a regression also a list of columns.
-    Classes that the data list keep their order, others are in order of their values."""
+    Classes keep their order in the data's list of classes; without a list, they are in order of their
+    values."""
     features: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Column of images, by default the only one; or, without images, the feature columns, by default all
     other columns."""

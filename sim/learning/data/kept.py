@@ -27,7 +27,7 @@ def read_once(kind: type, files: list[Path], read: Callable[[], Dataset]) -> Dat
 
     Without files, as for a data set that is not downloaded yet, nothing is kept. A file with a new size, time
     of change or inode is read again. Runs share the inputs, which they never change; each run gets a copy of
-    the targets, as user-defined partitions see them.
+    the targets, because user-defined partitions receive them.
     """
     if _kept is None or not files:
         return read()

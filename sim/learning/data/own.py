@@ -87,7 +87,9 @@ class OwnData(PluginSection, UserArrays):
             rows.append((x, *others))
             numbers += 1 + sum(each.size for each in x)
             if numbers > NUMBERS_MAX:
-                raise self._refuse(f"more than {NUMBERS_MAX:,} numbers; return fewer (does it end?)")
+                raise self._refuse(
+                    f"more than {NUMBERS_MAX:,} numbers; return fewer (is the iterator endless?)"
+                )
         if first is None:
             raise self._refuse(f"{names[0]}: no samples; return at least one (an iterator is read once)")
         inputs, *labels = zip(*rows, strict=True)

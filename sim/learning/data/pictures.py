@@ -20,7 +20,7 @@ _NUMBER_BYTES = 5  # as a byte, and as float32
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")  # for others Pillow may start programs: Ghostscript for EPS
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
-"""Target mode of images, by their mode, unless the data set defines it."""
+"""Mode to which images are converted, by their original mode, unless the data set defines the mode."""
 
 _DEEP = ("I", "F")  # and "I;16": more than 8 bits
 

@@ -1,4 +1,4 @@
-"""Conversion of users' array types to NumPy; missing or rounded values never become numbers."""
+"""Conversion of users' arrays to NumPy; missing values, and values that rounding changes, are refused."""
 
 from collections.abc import Callable
 from numbers import Real
@@ -20,7 +20,7 @@ NOISE = 1e-13
 def as_array(values: Any, name: str, refuse: Refuse) -> np.ndarray:
     """Return the values as an array. Refuses other values, and missing values, which numpy may drop.
 
-    Objects that are all texts, or all numbers, are converted to these; others stay objects.
+    An array of objects that are all texts, or all numbers, is converted to that type; others stay objects.
     """
     try:
         values = values.detach().cpu() if hasattr(values, "detach") else values

@@ -99,7 +99,7 @@ def _rows(section: HuggingFaceKeys, split: Split) -> TablePart:
 
 
 def _values(split: Split, name: str) -> pl.Series:
-    """Return a column of texts or numbers, or of lists of them; classes in lists as names. UserError."""
+    """Return a column of texts, numbers or lists; classes in lists become names. Raises UserError."""
     column = pl.Series(pl.from_arrow(plain(split.folder, name, split.table[name], lists=True)))
     inner = split.meaning(name).get("feature")
     names = inner.get("names") if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" else None
@@ -114,7 +114,7 @@ def _values(split: Split, name: str) -> pl.Series:
 
 
 def _classes(split: Split, name: str) -> pl.Series:
-    """Return a column of class numbers as names, pl.Enum; -1 becomes null. UserError."""
+    """Return a column of class numbers as names, pl.Enum; -1 becomes null. Raises UserError."""
     given, column = split.meaning(name).get("names"), split.table[name]
     names = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
     is_known = names and names == given and len(set(names)) == len(names)

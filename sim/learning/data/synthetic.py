@@ -134,6 +134,6 @@ class SyntheticRegression(DataSection):
 
 
 def _of_each(clients: int, train: int, test: int, clusters: int) -> Partition:
-    """Return `train` and `test` samples for client after client, in clusters of equal sizes."""
+    """Return the partition that gives each client the next `train` and `test` samples, in equal clusters."""
     rows = [tuple(np.array_split(np.arange(clients * size), clients)) for size in (train, test)]
     return Partition(rows[0], rows[1], cluster_by_client(even_sizes(clients, clusters)))

@@ -47,7 +47,7 @@ class TextData(DataSection):
 
     tokenizer: DataFile = "bytes"
     """Tokenizer: "bytes", "characters" (the characters of the training texts), or a tokenizer.json of the
-    package tokenizers. A base needs the tokenizer with which it was trained."""
+    package `tokenizers`. A base model needs the tokenizer with which it was trained."""
     context: Annotated[Count, Within(1, 100_000)] = 64
     """Number of tokens in a window, which is one sample."""
     windows: Count | None = None

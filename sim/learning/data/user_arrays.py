@@ -154,7 +154,7 @@ def _checked(
 def _all_inputs(
     x: Any, name: str, wide: bool, refuse: Refuse
 ) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
-    """Return the input [samples, ...], float32 unless `wide`; of several, concatenated, with shapes."""
+    """Return the input, float32 unless `wide`, and None; or several inputs concatenated, and their shapes."""
     if not isinstance(x, tuple):
         array = _array(x, name, "biuf", "real numbers", refuse)
         wanted = f"(samples, numbers of each, ...), as in {name}[:, None], and not empty"
@@ -182,7 +182,7 @@ def _numbers(values: np.ndarray, name: str, wide: bool, refuse: Refuse) -> np.nd
 
 
 def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> np.ndarray:
-    """Return an array with one of these kinds of numpy's types; others are refused: it must be `wanted`."""
+    """Return an array of one of these kinds of numpy types; the error for other types asks for `wanted`."""
     found = as_array(values, name, refuse)
     if found.dtype.kind not in kinds:
         raise refuse(f"{name} has type {found.dtype}; must be {wanted}")
@@ -285,7 +285,7 @@ _BetweenNoneAndAll = Annotated[float, Field(gt=0, lt=1)]
 
 
 class UserSamples(LabelledData):
-    """Samples that the user provides; the samples state the classes."""
+    """Samples that the user provides; the number of classes is determined from them."""
 
     classes = None
     input_shape = None

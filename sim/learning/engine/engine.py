@@ -220,11 +220,13 @@ class Engine:
         """Return the parameters after training from `start`, and the new optimizer state, if any.
 
         If `start` is a sum of a few vectors, the same call also computes the sum. job.strengths[k] is the
-        strength of the pull towards anchors[k]. weights: if the operation is `weighted`. Raises ValueError if
-        the counts of strengths and anchors differ.
+        strength of the pull towards anchors[k]. weights: weights of the samples, if the operation is
+        `weighted`. Raises ValueError if the counts of strengths and anchors differ.
         """
         if len(job.strengths) != len(anchors):
-            raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
+            raise ValueError(
+                f"{len(job.strengths)} strengths for {len(anchors)} anchors; must be one for each"
+            )
         pool, slots = operation.pool, operation.optimizer.slots
         width = pool.width
         if start.engine is not self or start.width != width:
@@ -272,7 +274,7 @@ class Engine:
         return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
 
     def outputs(self, kernel: ModelKernel, of: Vector, samples: Vector, width: int) -> Vector:
-        """Return the outputs of the parameters `of` on samples concatenated in a vector, `width` numbers."""
+        """Return the outputs (`width` numbers) of the parameters `of` on samples concatenated in a vector."""
         operation = self.intern(Outputs(kernel, self.pool(samples.width), self.device))
         inputs = (self._input(of, kernel.architecture.numel), self._input(samples, samples.width))
         return Vector.of_slot(self, width, self.submit(operation, inputs, None, (self.pool(width),))[0])
@@ -297,7 +299,7 @@ class Engine:
         return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
-        """Return the result of `measure` on `rows`. Values leave the device only by `read` and here."""
+        """Return the result of `measure` on `rows`. Values leave the device only here and by `read`."""
         return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
@@ -305,7 +307,7 @@ class Engine:
         return self.held(vectors)[:]
 
     def held(self, vectors: Sequence[Vector]) -> HeldRows:
-        """Return rows that are copied piece by piece before any other computation."""
+        """Return the vectors' rows, which must be copied piece by piece before any other computation."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:

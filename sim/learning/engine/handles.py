@@ -28,7 +28,7 @@ _TERMS_MAX = 32
 
 
 class VectorEngine(Protocol):
-    """Part of an engine that handles use: it defers and computes their values."""
+    """Interface of the engine that handles need: it defers and computes their values."""
 
     one: Slot
 

@@ -1,8 +1,8 @@
 """Sources of vectors: jobs and given vectors, with the coefficients by which they enter.
 
-A vector is a linear combination of sources: of the parts that training jobs added themselves, of gradients,
-and of vectors without a known origin. The coefficients of all vectors of interest are found by one pass over
-the recorded computations, from the last to the first.
+A vector is a linear combination of sources: the changes made by training jobs, gradients, and vectors without
+a known origin. The coefficients of all vectors of interest are found by one pass over the recorded
+computations, from the last to the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLES = "weights of samples that come from another vector"
 
 
 class ColumnRange(NamedTuple):
-    """Columns [target, target + length) of a vector of interest that are columns [source, ...) of another."""
+    """`length` columns from `target` of a vector of interest, equal to columns from `source` of another."""
 
     target: int
     source: int

@@ -132,10 +132,10 @@ class Optimizer:
     """Settings of a client's optimizer, except the learning rate, which each training job states.
 
     Semantics are those of torch.optim: weight decay of sgd and adam is added to the gradient, weight decay of
-    adamw shrinks the parameters directly. Momentum applies to sgd, with dampening or in Nesterov's form:
-    v <- momentum v + (1 - dampening) g after v = g in the first step. A gradient longer than `clip_norm` is
-    first shortened to it, as by torch.nn.utils.clip_grad_norm_. The scenario's section refuses invalid
-    combinations.
+    adamw shrinks the parameters directly. Momentum applies to sgd, with dampening or in Nesterov's form: the
+    velocity v is the gradient g in the first step, and then v <- momentum v + (1 - dampening) g. A gradient
+    longer than `clip_norm` is first shortened to it, as by torch.nn.utils.clip_grad_norm_. The scenario's
+    section refuses invalid combinations.
     """
 
     kind: OptimizerKind = "sgd"
@@ -171,8 +171,8 @@ class Optimizer:
     ) -> None:
         """Step params [n, P] and state [n, slots * P] in place, and overwrite gradient [n, P].
 
-        learning_rate [n, 1] is float32 like all these. done [n, 1] float64: number of earlier steps with this
-        state.
+        All of these, and learning_rate [n, 1], are float32. done [n, 1] float64: number of earlier steps with
+        this state.
         """
         if self.clip_norm is not None:
             length = gradient.norm(dim=1, keepdim=True)

@@ -90,7 +90,7 @@ class RecordedEngine(Engine):
 
 
 def owner(slot: Slot) -> VectorId:
-    """Return the identity of a slot, which outlives it."""
+    """Return the identity of a slot, which stays valid when the slot no longer exists."""
     return VectorId(slot.pool.width, slot.serial)
 
 

@@ -40,7 +40,7 @@ class VectorPool:
         """Serial of the `Slot` that holds each row; any number for a free row."""
         self.next_serial = itertools.count().__next__
         self.give_back: Callable[[int], None] = self._free.append
-        """Free one row, which must not be read again; runs without a frame, for each freed row."""
+        """Free one row, which must not be read again; a list's method, so that no Python frame is created."""
 
     @property
     def in_use(self) -> int:

@@ -20,7 +20,7 @@ class Workers:
         return map if self._threads is None else self._threads.map
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function for a thread and return the result.
+        """Call a function on behalf of one of the threads, and return its result.
 
         The function must have no side effects except on `Rows` arguments. A `Packer` must be able to pickle
         the function and its arguments.

@@ -1,7 +1,7 @@
 """Bases: pretrained transformers, in files that contain numbers and no code.
 
-A base is a file .safetensors that `coterie pretrain` wrote, or a folder that `save_pretrained` of the package
-transformers wrote: config.json and model.safetensors, and optionally tokenizer.json.
+A base is a .safetensors file that `coterie pretrain` wrote, or a folder that `save_pretrained` of the package
+`transformers` wrote: config.json and model.safetensors, and optionally tokenizer.json.
 """
 
 from __future__ import annotations

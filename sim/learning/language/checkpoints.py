@@ -1,4 +1,4 @@
-"""Checkpoints: folders that `save_pretrained` of the package transformers wrote, in one file or in parts."""
+"""Checkpoints: folders written by `save_pretrained` of the package `transformers`, in one file or parts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _weights(folder: InputFile) -> tuple[InputFile, dict[str, Tensor]]:
 
 
 def _variables(file: InputFile) -> dict[str, Tensor]:
-    """Return the tensors of a file without constants of older versions."""
+    """Return the tensors of a file, without the constants that older versions of `transformers` stored."""
     return {name: values for name, values in real_tensors(file)[0].items() if not name.endswith(MASKS)}
 
 

@@ -57,7 +57,7 @@ class Gpt2Configuration(Configuration):
 
 
 class _Rotations(BaseModel):
-    """Rotary positions; older versions of transformers write `type`, and `rope_theta` elsewhere."""
+    """Rotary positions. Older versions of `transformers` write `type`, and `rope_theta` elsewhere."""
 
     model_config = ConfigDict(extra="ignore")
     rope_type: Literal["default", "llama3"] = Field(

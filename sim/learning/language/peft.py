@@ -1,4 +1,4 @@
-"""Adapters as files of the package peft: adapter_config.json and adapter_model.safetensors in a folder."""
+"""Adapters as files of the package `peft`: adapter_config.json and adapter_model.safetensors in a folder."""
 
 from __future__ import annotations
 

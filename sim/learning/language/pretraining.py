@@ -39,10 +39,10 @@ class Pretraining(Settings):
     out: str = "english.safetensors"
     """Output file."""
     corpus: str | Annotated[tuple[str, ...], Field(min_length=1)] = PYTHON
-    """Corpus for training: text files in UTF-8, or "python-documentation", in English, which is part of
-    Python."""
+    """Training text: text files in UTF-8, or "python-documentation", the English documentation in Python
+    itself."""
     tokenizer: str = "bytes"
-    """Tokenizer: "bytes", "characters", or a tokenizer.json of the package tokenizers."""
+    """Tokenizer: "bytes", "characters", or a tokenizer.json of the package `tokenizers`."""
     context: Count = 64
     """Number of previous tokens that the model reads."""
     width: Annotated[Count, Within(1, 16_384)] = 128

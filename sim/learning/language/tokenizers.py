@@ -1,4 +1,4 @@
-"""Tokenizers of texts: bytes, characters, or a tokenizer in a file of the package tokenizers."""
+"""Tokenizers of texts: bytes, characters, or a tokenizer in a file of the package `tokenizers`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Characters(Tokenizer):
 
 
 class TokenizerFile(Tokenizer):
-    """Tokenizer.json file of the package tokenizers. Raises UserError for another file."""
+    """A tokenizer.json file of the package `tokenizers`. Raises UserError for another file."""
 
     def __init__(self, file: InputFile) -> None:
         require_packages("hf", f"{file.key}: {file.path}", "tokenizers")

@@ -21,7 +21,10 @@ _Channels = Annotated[int, Within(1, 10_000)]
 
 
 class Cnn(ModelSection):
-    """Convolutions, each with 2x2 pooling, then linear layers; by default FedAvg's: 5x5 (32, 64), 512."""
+    """Convolutions, each with 2x2 pooling, then linear layers.
+
+    The defaults give FedAvg's network: 5x5 convolutions with 32 and 64 channels, and 512 hidden units.
+    """
 
     smallest_image = 4
 

@@ -35,8 +35,8 @@ class Decoupled(ModelSection):
     """A backbone, which may differ between clients, and a linear head on the ReLU of its features.
 
     The protocol adds the parts that it needs: a projection, prototypes, a copy of a head (MAPL and its
-    baselines). "resnet18", "shufflenet" (v2 x1.0) and "googlenet" are torchvision's, not pretrained, without
-    dropout and auxiliary outputs; "alexnet" is a small one with three convolutions.
+    baselines). "resnet18", "shufflenet" (v2 x1.0) and "googlenet" are torchvision's networks, not pretrained,
+    without dropout and auxiliary outputs; "alexnet" is a small AlexNet with three convolutions.
     """
 
     tasks = ("classification",)

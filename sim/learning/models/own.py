@@ -79,10 +79,10 @@ class OwnModel(PluginSection, ModelSection):
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
     ) -> None:
-        """Raise UserError unless its passes work for two clients, at once if no layer is recurrent.
+        """Raise UserError unless two clients can train the model, in one call if it has no recurrent layers.
 
-        The trial uses the first samples of the data set, as other inputs might be invalid, for example for
-        indices of words.
+        The trial uses the first samples of the data set, as other inputs might be invalid, for example if
+        inputs are indices of words.
         """
         import torch
 

@@ -220,7 +220,7 @@ class _Unreadable:
 
 
 def _numpy_state() -> tuple[bytes, int]:
-    """Return the state of numpy's global generator, without the slow text that `str` makes of it."""
+    """Return the state of numpy's global generator in a form that is fast to compare."""
     _, numbers, position, *_ = np.random.get_state()
     return np.asarray(numbers).tobytes(), int(position)
 

@@ -64,7 +64,10 @@ class PermutedClusters(Clustered):
 
 def _different_permutations(classes: int, count: int, seed: int) -> list[np.ndarray]:
     if count > math.factorial(classes):
-        raise UserError(f"data.partition: {classes} classes have fewer than {count} different permutations")
+        raise UserError(
+            f"data.partition: {classes} classes have too few permutations for {count} clusters; "
+            "use fewer clusters"
+        )
     permutations: dict[bytes, np.ndarray] = {}
     for k in range(count):
         rng = stream(seed, "partition", "permutation", k)
@@ -117,7 +120,7 @@ class DisjointClusters(Clustered):
 
 
 class MaplClusters(PartitionSection):
-    """Four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
+    """Four scenarios of MAPL: disjoint or overlapping classes, with equal or unequal numbers of samples."""
 
     kind: Literal["mapl"]
     scenario: Annotated[int, Field(ge=1, le=4)]

@@ -120,7 +120,7 @@ class ClassPools:
         self.left = np.array([len(rows) for rows in self.rows])
 
     def take(self, label: int, count: int) -> np.ndarray:
-        """Return the next `count` samples of the class. UserError if there are fewer."""
+        """Return the next `count` samples of the class. Raises UserError if there are fewer."""
         if count > self.left[label]:
             raise UserError(
                 f"data.partition: class {label} has {len(self.rows[label])} training samples, of which "

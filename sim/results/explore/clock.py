@@ -1,4 +1,4 @@
-"""Times of a page as whole ticks."""
+"""Times of a page as whole numbers of ticks, the smallest unit of time that the page shows."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Messages of a run as columns: all of them, or the ones in a window of time, and numbers by bin."""
+"""Messages of a run as columns: all messages, or those in a window of time, and counts by bin of time."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from sim.results.trace import MESSAGE_EVENTS
 from sim.results.view import RunView
 
 MOST_MESSAGES = 500_000
-"""Messages in full in a page."""
+"""Number of messages above which a page has only a window of them, and counts of the others."""
 _MOST_BINS = 600
 _MOST_NUMBERS = 400_000  # actors times bins
 ON_ITS_WAY = "on its way at the end"
@@ -60,7 +60,7 @@ class Messages:
         return rows, from_s, end_s if end == count else float(table["sent"][end])
 
     def columns(self, clock: Ticks, rows: pl.DataFrame) -> tuple[dict[str, PageColumn], dict[str, Any]]:
-        """Return rows of the table as columns, and the texts that these number."""
+        """Return rows of the table as columns, and the texts to which numbers in these columns refer."""
         sent = clock.ticks(rows["sent"])
         fates = rows.select(pl.concat_str("fate", "why", separator="\n"))["fate"]
         known = fates.unique().sort().to_list()
@@ -81,7 +81,7 @@ class Messages:
         return columns, texts
 
     def bins(self, end_s: float) -> tuple[dict[str, PageColumn], int]:
-        """Return the numbers of messages by bin of time and actor, and the number of bins.
+        """Return the counts of messages by bin of time and actor, and the number of bins.
 
         sent_in: by sender. got_in: delivered, by receiver. failed_in: lost or dropped, by receiver.
         """

@@ -13,7 +13,8 @@ WAITS, TRAINS, DOWN, FINISHED = range(4)
 """States: up without a job, up with a job, not up, up with an exhausted budget."""
 STATES = ("waits", "trains", "down", "finished")
 TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
-"""Ends of waits without a message: a time limit or pause; a departure or the end; messages were not kept."""
+"""Ends of waits without a known message: a time limit or pause; a departure or the end of the run; a run
+that kept no messages."""
 
 
 class Stretch(NamedTuple):
@@ -31,8 +32,8 @@ class Stretch(NamedTuple):
 def client_states(view: RunView) -> list[list[Stretch]]:
     """Return the stretches of each client, in order, from time 0 to the end of the run.
 
-    After a time at which the state changes, the new state holds also at that time. Without intervals of
-    devices, a client that is up counts as waiting.
+    At the time of a change, the new state applies. Without intervals of devices, a client that is up counts
+    as waiting.
     """
     clients = range(len(view.clients))
     recorded = view.intervals("busy", clients) or [np.empty((0, 2))] * len(clients)

@@ -39,7 +39,7 @@ class _Cells:
         self.labels = [group[0] if len(group) == 1 else f"{group[0]} {_DOTS} {group[-1]}" for group in groups]
 
     def learned(self, view: RunView, time_s: float) -> NDArray[np.float32]:
-        """Return the mean weight of each cell's pairs of different clients that are up; NaN without."""
+        """Return the mean weight of each cell's pairs of different clients that are up; NaN without pairs."""
         source, target, weight = view.snapshot(time_s)
         up = view.up_at(time_s)
         counted = up[source] & up[target] & (source != target)

@@ -1,4 +1,4 @@
-"""Checks of results of 0.2.0, which wrote no checksums.json but two hashes."""
+"""Checks of results of coterie 0.2.0, which wrote two hashes in summary.json instead of checksums.json."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ class HashesOfSummary:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the hashes in a folder's summary. Raises UserError if later results lack checksums."""
+        """Read the hashes in a folder's summary. Raises UserError for later results, which need checksums."""
         summary = InputFile("", folder / "summary.json").json()
         if not isinstance(summary, dict) or _SCENARIO_HASH not in summary:
             raise UserError(

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from sim.results.trace import EVENTS_SCHEMA
 
 _TEXTS = [field.name for field in EVENTS_SCHEMA if field.type == pa.string()]
-"""Columns with few different texts, which use dictionaries; numbers without them are smaller and faster."""
+"""Columns with few different texts, which use dictionaries; for numbers, dictionaries are larger and
+slower."""
 
 
 class EventsFile:

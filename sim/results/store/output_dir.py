@@ -23,7 +23,7 @@ MANIFEST = "checksums.json"
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
 CELL = "cell.json"
-"""Name of the mark of a sweep's run, with its key and the version of coterie."""
+"""Name of the file that marks a run of a sweep, with the run's key and the version of coterie."""
 PROGRESS = "progress.json"
 """Name of the file with the progress of a running run."""
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
@@ -38,7 +38,7 @@ _OURS = re.compile(
 )
 """Names of the files that coterie writes. Other files belong to the user, and are never removed."""
 MARK = ".coterie"
-"""Name of the mark of coterie in hidden folders, and in folders of results, where it lists the files."""
+"""Name of the file that marks coterie's hidden folders, and its folders of results, whose files it lists."""
 
 
 class HiddenFolder:
@@ -91,7 +91,7 @@ def require_replaceable(target: Path, replace: bool) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the identity of a folder, which differs for a later folder of the same name; None without."""
+    """Return the identity of a folder, which differs for a later folder of the same name; None if missing."""
     try:
         status = path.lstat()
     except (OSError, ValueError):  # also for impossible names

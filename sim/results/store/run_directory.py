@@ -150,7 +150,7 @@ class RunDirectory:
         trace.kept = self._events = EventsFile(self.path / "events.parquet")
 
     def write_events(self, trace: Trace) -> None:
-        """Write the kept rows of the trace: from memory, the remaining ones, or a copy of its file."""
+        """Complete events.parquet with the trace's kept rows, from memory or from the trace's file."""
         if trace.kept is None:
             self._write("events", trace.to_table())
             return

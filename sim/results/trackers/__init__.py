@@ -1,7 +1,8 @@
-"""Export of a run's evaluations to experiment trackers, from its results and with the trackers' clients.
+"""Export of a run's evaluations from its results to experiment trackers, with the trackers' packages.
 
 A tracker is a function that receives each `Evaluation` and its step (virtual time in milliseconds), inside a
-context that opens and closes its files. Module, package and extra of a tracker have its name.
+context that opens and closes its files. The module, the package and the extra for a tracker have the
+tracker's name.
 """
 
 from importlib import import_module
@@ -13,7 +14,7 @@ from sim.results.store.run_directory import RunDirectory
 
 
 class TrackerFailed(Exception):
-    """A tracker failed after a run with complete results."""
+    """Failure of a tracker after a run with complete results."""
 
 
 def write_for(tracker: str, directory: RunDirectory) -> Path:

@@ -65,7 +65,7 @@ def energy_rows(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list
 
 
 def _amounts(own: ActorConstants, quantity: Floats, factor: float | None) -> list[float | None]:
-    """Return joules, cost and CO2 of a quantity [H] times a factor; nothing costs nothing."""
+    """Return joules, cost and CO2 of a quantity [H] times a factor; all are 0 for a quantity of 0."""
     if not quantity.any():
         return [0.0, 0.0, 0.0]
     if factor is None:

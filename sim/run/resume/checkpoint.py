@@ -36,7 +36,8 @@ class Checkpoint:
     """State of a run, after all events at `time_s`.
 
     reads, flushes, log_bytes: positions of the log and the engine. trace_hash: hash of the trace so far.
-    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: other conditions of its values.
+    wall_s: wall-clock time so far. scenario: its `prefix_digest`. made_by: code, data, device and libraries
+    that affect the computed values.
     """
 
     time_s: float
@@ -108,7 +109,7 @@ class Checkpoint:
     def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[UserError]]:
         """Return the last intact checkpoint of a results directory up to a time, or None.
 
-        The second value lists errors of unusable checkpoints, which may be later.
+        Also returns a list of errors of unusable checkpoints, which may be of later times.
         """
         found, unusable = [], list[UserError]()
         for file in sorted(checkpoints(folder)) if folder.is_dir() else []:
@@ -147,7 +148,7 @@ def _damage(file: Path, reason: str) -> UserError:
 
 
 class Checkpointer(RunHook):
-    """Hook that writes the checkpoints of the options to `folder`.
+    """Hook that writes to `folder` the checkpoints that the options of the run request.
 
     started_s: as for `Watcher`. `failure` is the error if the last checkpoint could not be written.
     """

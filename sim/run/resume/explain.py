@@ -45,7 +45,7 @@ def explained_client(
 
     client: its number or name. Replays the log of the run up to that time, even if the run was killed.
     `notice` gets a line about code that has changed since the run. Raises UserError if there is no such
-    client, or if the log ends before.
+    client, or if the log ends before that time.
     """
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)

@@ -1,4 +1,4 @@
-"""Names of the vectors that clients and servers of a simulation hold, for messages."""
+"""Names, for error messages, of the vectors that clients and servers of a simulation hold."""
 
 from __future__ import annotations
 

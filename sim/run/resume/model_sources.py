@@ -19,7 +19,7 @@ def model_source_lines(lineage: RunLineage, client: int) -> Iterator[str]:
     """Yield lines about the sources of the last known model of a client."""
     name, rows = lineage.names[client], lineage.sources.filter(pl.col("client") == client)
     if rows.is_empty():
-        yield f"{name} has no model at this time: it is down"
+        yield f"{name} is down at this time, so it has no model"
         return
     time_s = float(rows["time"].max())  # type: ignore[arg-type]
     rows = rows.filter(pl.col("time") == time_s)

@@ -20,8 +20,8 @@ _ROWS = 1 << 18  # rows of each run in memory at a time
 class Difference(NamedTuple):
     """First event that only one of two runs has, or in which both differ.
 
-    time_s: the earlier time of both events. events: the event of each run in words. actor: name of the client
-    or server of the earlier event.
+    time_s: the time of the earlier of the two events. events: the event of each run in words. actor: name of
+    the client or server of the earlier event.
     """
 
     time_s: float

@@ -56,7 +56,7 @@ class ResumableRun:
     checkpoint: Checkpoint | None
     is_finished: bool
     fork_s: float | None = None
-    """Virtual time of the fork; None for the same run."""
+    """Virtual time of the fork; None if the run itself continues."""
 
     attempts: tuple[Path, ...] = ()
     """Hidden folders of killed processes; several if a resumed run was also killed."""
@@ -163,7 +163,7 @@ class ResumableRun:
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
-        """Raise UserError for a fork after the end of its parent, or of the fork."""
+        """Raise UserError if a fork would start after the end of its parent, or after its own end."""
         end_s = self.ended_s if self.is_finished else parent.run.duration
         if end_s is not None and fork_s > end_s:
             ends = "ended" if self.is_finished else "ends"
@@ -240,7 +240,7 @@ class ResumableRun:
     def _evaluations(self, run: PreparedRun) -> dict[float, str]:
         """Return the trace hashes of the run's evaluations after its checkpoint, by virtual time.
 
-        A run that continues exactly repeats them. Empty for a fork, or for changed code.
+        A run that continues without changes repeats these hashes. Empty for a fork, or for changed code.
         """
         assert self.checkpoint is not None
         if self.fork_s is not None or self.differences(run):
@@ -384,9 +384,9 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
     if before is None:
         return ["the code and libraries of the run are unknown"]
     return [
-        f"{name} was {before[name]} and is {value}"
+        f"{name} was {before[name]} and is now {value}"
         if name in before
-        else f"{name} was not recorded and is {value}"
+        else f"{name} was not recorded and is now {value}"
         for name, value in now.items()
         if before.get(name) != value
     ]

@@ -255,7 +255,7 @@ def _models(
         if life.actor is None:
             if all_of_them:
                 continue
-            raise UserError(f"{life.name} has no model at {simulation.loop.time():g} s: it is not up")
+            raise UserError(f"{life.name} is not up at {simulation.loop.time():g} s, so it has no model")
         found, vector = _named(simulation, life, name)
         yield TrainedModel(
             life.name,

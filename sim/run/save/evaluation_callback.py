@@ -14,7 +14,7 @@ EvaluationFunction = Callable[[Evaluation], object]
 class EvaluationCallback(RunHook):
     """Hook that calls `function`, if any, for each evaluation until it fails; `failure` is its error.
 
-    The call for the last evaluation follows after the metrics that are known only at the end.
+    The last evaluation also contains metrics that are known only at the end; `call_at_end` passes it on.
     """
 
     ends_run: ClassVar[bool] = True

@@ -68,7 +68,7 @@ class PreparedRun:
 
     @cached_property
     def made_by(self) -> dict[str, str]:
-        """Conditions of the run's values, besides the scenario."""
+        """Code, data, device and libraries that affect the run's values, in addition to the scenario."""
         engine = self.simulation.engine
         return made_by(self.scenario, engine.device, engine.data)
 
@@ -167,7 +167,7 @@ def _key_of_ties(scenario: Scenario) -> int | None:
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
-    """Return the start of newcomers."""
+    """Return the source of the model with which a newcomer starts."""
     match scenario.clients.newcomers:
         case FreshStart():
             return NewcomersStart()
@@ -188,7 +188,7 @@ def _engine_of(
     workers: MakeWorkers,
     engine: Callable[..., Engine],
 ) -> Engine:
-    """Return the engine of a decided scenario. Raises UserError if the workers are not available."""
+    """Return the engine of a scenario with chosen backend and threads. Raises UserError without workers."""
     return engine(
         learning.data,
         seed=scenario.run.seed,

@@ -22,7 +22,7 @@ from sim.scenario.scenario import Scenario
 from sim.world.participants import client_name
 
 MakeWorkers = Callable[[Scenario, ClientData], Workers]
-"""Factory of the workers of a decided scenario with these clients' data. Raises UserError."""
+"""Factory of workers for a scenario with chosen backend and threads, and for these data. Raises UserError."""
 
 
 def threads_here(scenario: Scenario, data: ClientData) -> Workers:

@@ -19,8 +19,8 @@ def links_among(
 ) -> tuple[Names, Mapping[str, Links]]:
     """Return the linked peers of each client and server, by name, and the properties of these links.
 
-    A client's only peer may be its server. Raises UserError for an impossible topology, and for keys that
-    do not fit a method with servers, or without.
+    A client's only peer may be its server. Raises UserError for an impossible topology, and for keys that the
+    method cannot use because it has servers, or has none.
     """
     _refuse_samples_with_servers(scenario, servers)
     _reject_server_keys(scenario, servers)

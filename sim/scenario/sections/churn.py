@@ -55,7 +55,7 @@ class Churn(Settings):
     def _consistent(self) -> Churn:
         exactly_one(self, "clients", "share", "cluster")
         if self.state != "keep" and self.event != "rejoin":
-            problem = f"only a rejoin can be {self.state}, but this event is a {self.event}"
+            problem = f"only a rejoin can have this state, but this event is a {self.event}"
             raise SettingError("state", self.state, problem)
         return self
 

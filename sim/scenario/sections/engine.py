@@ -70,7 +70,7 @@ class EngineSection(Settings):
     run's values change. Parameters, sums of them and the optimizer's state stay float32."""
     micro_batch: Count | None = None
     """Samples of a batch that are computed at once, if the whole batch takes too much memory: gradients are
-    summed over the parts. By default all. For models without batch normalization and dropout layers."""
+    summed over the parts. By default all. Only for models without batch normalization and dropout layers."""
     deferred: bool = True
     """Compute only when a value is read, in large batches."""
     pending_limit: Size = default("512 MB")

@@ -46,9 +46,9 @@ class NetworkClass(Settings):
     """
 
     inside: Groups | None = None
-    """Groups; the class holds the connections between members of the same group."""
+    """Groups; the class applies to the connections between members of the same group."""
     across: Groups | None = None
-    """Groups; the class holds the connections between members of different groups."""
+    """Groups; the class applies to the connections between members of different groups."""
     servers: bool = False
     """True for the connections from and to servers."""
     latency: Latency | None = None
@@ -147,14 +147,14 @@ class Network(Settings):
     """Energy for each byte that a client or server sends or receives: one quantity for both, or a table.
     Without this key, the energy of messages is unknown."""
     classes: tuple[NetworkClass, ...] = Field((), alias="class")
-    """Classes of connections that differ."""
+    """Classes of connections whose properties differ from those in `[network]`."""
     override: tuple[NetworkOverride, ...] = ()
     """Exceptions for the network of some clients."""
     partition: tuple[NetworkPartition, ...] = ()
     """Scheduled network partitions."""
     server: ServerLinks | None = None
-    """Different bandwidths for servers. Without this section, a server has or draws the bandwidths of a
-    client."""
+    """Different bandwidths for servers. Without this section, bandwidths are stated or drawn for servers as
+    for clients."""
     membership: Membership = default("announce")
     """Detection of other clients: by messages and timeouts, or immediately by the simulator."""
 

@@ -47,7 +47,7 @@ else:
 
 
 NAME_BYTES_MAX = 180
-"""Limit of a run's name: file systems allow 255 for a folder's name, which also holds seed and hash."""
+"""Limit of a run's name in bytes: the folder's name, with seed and hash, may have 255 in file systems."""
 
 
 def _name(value: str) -> str:
@@ -115,9 +115,9 @@ class Run(Settings):
     """Also train each client alone, for the same number of steps, to find the clients that benefit from
     collaboration; see `protocol.alone` for the output of a separate run."""
     shuffle_ties: _Ties = False
-    """Order events of the same time at random instead of first come, first served: this exposes hidden
-    dependence. true draws the order by `run.seed`; a number draws it by that number, so that all other draws
-    stay the same."""
+    """Order events of the same time at random instead of first come, first served: this exposes results that
+    depend on this order. true draws the order by `run.seed`; a number draws it by that number, so that all
+    other draws stay the same."""
     keep_messages: bool = True
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None

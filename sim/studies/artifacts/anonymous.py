@@ -13,7 +13,7 @@ _FOLDERS = r"(?<![\w:./<~*+)\]-])/(?:[^\s/\"'\\<>|:;,=()\[\]{}*]+/)*(?=[^\s/\"'\
 """The folders of an absolute path, without its last part: "/a/b/" in "File "/a/b/c.py", line 3"."""
 _KNOWN = re.compile(r"/(?:home|root|tmp|work|Users|mnt|media|data|opt|usr|var|srv|scratch|private|nix|etc)/")
 _ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
-"""Names of users and machines that are words, and tell nothing."""
+"""Names of users and machines that are ordinary words and identify no person."""
 
 
 def names_here() -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def names_here() -> tuple[str, ...]:
 class Anonymous:
     """Removes folders and names from texts.
 
-    places: this machine's names of files, with their names in the archive. names: words to leave out.
+    places: paths on this machine, with the corresponding paths in the archive. names: words to leave out.
     """
 
     def __init__(self, places: Mapping[str, str], names: tuple[str, ...]) -> None:

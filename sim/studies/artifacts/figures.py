@@ -54,7 +54,7 @@ def held_against(
     *,
     tolerance: float,
 ) -> list[HeldFigure]:
-    """Return the figures of a run and of its repetition.
+    """Return the figures of a run, each compared with the figure of the repetition.
 
     Runs with equal traces must have equal figures. Otherwise, the main figures may differ by as much as
     between two seeds. They must be equal if the same code ran with the same libraries on the same kind of
@@ -127,7 +127,7 @@ def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance:
 
 
 def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> HeldFigure:
-    """Hold all rows of a table against each other."""
+    """Compare all rows of a table."""
     one, two = (each.scan(table).collect() for each in (published, reproduced))
     name, rows, other_rows = f"{table}.parquet", counted(one.height, "row"), counted(two.height, "row")
     if one.equals(two):

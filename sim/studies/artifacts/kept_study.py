@@ -23,7 +23,7 @@ from sim.studies.option_values import parsed, split_at_commas
 _STATED = ("overrides", "only")
 """Options whose values may name the user's code or a data file."""
 _SCENARIO = "scenario"
-"""Subfolder of the scenario that a study names, whose file may have the same name as the study's."""
+"""Subfolder for the scenario that a study names, whose file may have the same name as the study's."""
 
 
 class Kept(NamedTuple):

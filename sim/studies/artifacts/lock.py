@@ -45,7 +45,7 @@ def _tree(content: bytes) -> ast.AST:
 
 
 def _add(package: str, found: dict[str, str]) -> None:
-    """Add a package and what it requires, without extras, as far as they are installed."""
+    """Add an installed package and its installed requirements, without those of extras."""
     name = re.sub(r"[-_.]+", "-", package).lower()
     if name in found:
         return

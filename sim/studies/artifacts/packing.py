@@ -155,10 +155,10 @@ def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
 
 
 def _add_data(contents: _Contents, run: RunDirectory) -> None:
-    """Add the files that a resolved scenario names, which are its absolute paths.
+    """Add the data files that a resolved scenario names by absolute paths.
 
-    Only a file with the content that the run has read is added. Otherwise, results of a stranger could name
-    any file of this machine.
+    Only a file with the content that the run has read is added. Otherwise, results from a stranger could put
+    any file of this machine into the archive.
     """
     made_by = run.provenance().get("made_by")
     read = set(made_by.values()) if isinstance(made_by, Mapping) else set()
@@ -254,12 +254,12 @@ def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anon
 
 
 def _copies(mark: Path) -> list[Path]:
-    """Return the files of the user's code in a folder with this mark."""
+    """Return the Python files in the folder that contains the file `mark`."""
     return [file for file in sorted(mark.parent.rglob("*.py")) if file.is_file() and not file.is_symlink()]
 
 
 def _without_machine(value: Any) -> Any:
-    """Remove the folder of the command, and the path of the program in it."""
+    """Remove the working folder of the command from a provenance, and the path of its program."""
     if isinstance(value, dict) and isinstance(command := value.get("command"), list) and command:
         value = {key: item for key, item in value.items() if key != "folder"}
         value["command"] = [Path(str(command[0])).name, *command[1:]]

@@ -134,8 +134,8 @@ def spread(
 ) -> list[PackedRun]:
     """Return `size` of the runs, spread over all axes and seeds.
 
-    Each next run is the first whose values were chosen least often before. settings: values on the axes, by
-    folder of the run; runs without them count by `alike`.
+    Each further run is the first of the runs whose values have been chosen least often. settings: values on
+    the axes, by folder of the run; runs without them count by `alike`.
     """
     keys = [[("seed", run.seed), *settings.get(run.directory, {"alike": run.alike}).items()] for run in runs]
     used: Counter[tuple[str, object]] = Counter()
@@ -196,7 +196,7 @@ def repeat(
     tolerance: float,
     show: Callable[[int, tuple[float, ...]], object] = lambda done, running: None,
 ) -> None:
-    """Run the chosen runs again, and hold their figures against the archive's. Raises UserError.
+    """Run the chosen runs again, and compare their figures with the archive's. Raises UserError.
 
     The tables of the archive's comparisons are compared, too. Scenarios are read first, so that code is
     refused before any run.

@@ -1,4 +1,4 @@
-"""Verdicts about a repeated figure, without the imports that computing one takes."""
+"""Verdicts about a repeated figure, separate from their computation, whose imports are slow."""
 
 from enum import StrEnum
 

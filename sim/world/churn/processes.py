@@ -262,8 +262,8 @@ class TraceChurn(SessionsOfAnybody):
         "g4dn_us-east-1d_2020-11-23",
         "p2_2020-11-20",
     ]
-    """Measured run with known sessions (the first three), or group of instances with a known size over
-    time."""
+    """Trace: a measured run with known sessions (the three that start with aws or gcp), or a group of
+    instances of which only the size over time is known."""
     speedup: Speedup = 1.0
     """Speedup of the trace over real time: with 60, an hour of the trace takes a minute."""
 

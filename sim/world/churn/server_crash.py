@@ -25,5 +25,5 @@ class ServerCrash(Settings):
     @model_validator(mode="after")
     def _in_order(self) -> ServerCrash:
         if self.back is not None and self.back <= self.at:
-            raise SettingError("back", self.back, f"must be after the crash, at {self.at:g} s")
+            raise SettingError("back", self.back, f"must be after the crash ({self.at:g} s)")
         return self

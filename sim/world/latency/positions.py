@@ -51,7 +51,7 @@ Position = Annotated[
 
 
 class PositionLatency(LatencyByNode):
-    """Clients have positions on the globe: great circles at 2/3 of the speed of light, plus a minimum."""
+    """Latency by positions on the globe: along great circles at 2/3 of the speed of light, plus a minimum."""
 
     kind: Literal["positions"]
     floor: Duration

@@ -37,7 +37,7 @@ class LossProcess(ABC):
 
     @abstractmethod
     def repetitions(self, time_s: float, every_s: float) -> int:
-        """Return the number of losses in a row of a message sent at this time, and then each `every_s`."""
+        """Return how often in a row a message of this time is lost, if repeated each `every_s` seconds."""
 
 
 class PairLosses(Protocol):

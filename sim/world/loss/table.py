@@ -98,7 +98,7 @@ class _FromTable(LossProcess):
         return count + math.ceil(_NEVER_S / every_s)
 
     def _rows(self, time_s: float, every_s: float) -> Iterator[tuple[float, float]]:
-        """Yield the loss of each row that the transmissions meet, and the number of transmissions in it."""
+        """Yield the loss probability of each row of the table, and the number of transmissions in it."""
         table = self._table
         if len(table.values) == 1:
             yield table.values[0], math.inf

@@ -167,7 +167,7 @@ class KRegular(RandomGraph):
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if self.degree >= clients or self.degree * clients % 2:
-            problem = f"must be less than clients.count = {clients}, and their product must be even"
+            problem = f"must be less than clients.count = {clients}; degree * clients.count must be even"
             yield SettingError("degree", self.degree, problem)
         elif self.degree == 1 and clients > 2:
             yield SettingError("degree", 1, "links pairs of clients only; must be 2 or more")

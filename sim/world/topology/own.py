@@ -58,7 +58,8 @@ class OwnTopology(WorldPlugin, TopologyKind):
         for index, item in enumerate(self.items(found, _about_topology)):
             if index == most:
                 raise self.refusal(
-                    f"returned more than {most:,} links for {n} clients; return fewer (does it end?)"
+                    f"returned more than {most:,} links for {n} clients; return fewer (is the iterator "
+                    "endless?)"
                 )
             values = self.row(item, _LINK, _about_topology, (2, 3))
             i, j = [self._client(value, item, n) for value in values[:2]]

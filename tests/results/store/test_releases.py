@@ -95,11 +95,11 @@ def test_a_fork_is_made_where_other_code_may_make_it(kept: Path) -> None:
 def test_that_the_code_is_another_is_said(kept: Path) -> None:
     explained = coterie("explain", kept, *EXPLAIN)
     assert f"this replay may differ from the run in {kept}: " in explained.stderr
-    assert "the code of coterie was d3bdace7 and is " in explained.stderr
+    assert "the code of coterie was d3bdace7 and is now " in explained.stderr
     forked = coterie("fork", kept, *FORK)
     assert forked.exit_code == 2, forked.output
-    assert f"{kept} cannot continue exactly: the clients' data was not recorded and is " in forked.stderr
-    assert "the code of coterie was d3bdace7 and is " in forked.stderr
+    assert f"{kept} cannot continue exactly: the clients' data was not recorded and is now " in forked.stderr
+    assert "the code of coterie was d3bdace7 and is now " in forked.stderr
     assert "; pass --anyway to continue" in forked.stderr
     assert list(kept.parent.iterdir()) == [kept]
 

@@ -35,7 +35,7 @@ class Backend(ABC):
         return True
 
     def is_exact(self, of: str) -> bool:
-        """Return True if results on a CPU are equal to the last bit for any other clients in the call.
+        """Return True if, on a CPU, no bit of a client's results depends on the other clients in the call.
 
         of: "training_gradients", "losses" or "outputs".
         """

@@ -93,7 +93,7 @@ class Dense(Backend):
     def _backward(
         self, named: Named, x: Tensor, y: Tensor, weights: Tensor | None, moved: Named
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yield the gradient of B times the mean loss, parameter by parameter, if it exists.
+        """Yield the gradient of B times the mean loss with respect to each parameter that has one.
 
         A parameter may be changed as soon as its gradient is yielded. `moved` receives the new statistics of
         batch norms.

@@ -80,7 +80,7 @@ class ModelKernel:
         self._made: dict[tuple[object, ...], int] = {}
 
     def is_exact(self, of: Computed) -> bool:
-        """Return True if a client's results are equal to the last bit for any other clients in the call."""
+        """Return True if no bit of a client's results depends on the other clients in the call."""
         return self._backend.is_exact(of) and self.precision != "bfloat16"
 
     def bytes_made(self, of: Computed, samples: int, *like: Tensor) -> int:

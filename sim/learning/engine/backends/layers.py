@@ -1,7 +1,8 @@
 """Chains of layers with gradients in closed form, for N clients at once, and models made of them.
 
 Values are stored in columns, [N, width, B], in which products are fastest. Under autocast they are bfloat16.
-Sums over a batch stay float32: `float()` and `dtype=` below, which do nothing otherwise.
+Sums over a batch stay float32: `float()` and `dtype=` in the code ensure this, and have no effect without
+autocast.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +71,7 @@ class Rectifier:
 
 @dataclass(frozen=True)
 class Norm:
-    """`BatchNorm` of values without further dimensions."""
+    """`BatchNorm` of flat values: one number per channel and sample."""
 
     trained: tuple[str, str]
     statistics: tuple[str, str]
@@ -152,7 +153,7 @@ def layer_chains(architecture: Architecture) -> tuple[Chain, ...] | None:
 
 
 def _cover_parameters(architecture: Architecture, chains: Sequence[Chain]) -> bool:
-    """Return True if the layers contain all parameters once, except a decoupled model's direct ones."""
+    """Return True if the layers, and a decoupled model's direct parameters, contain each parameter once."""
     layers = [layer for chain in chains for layer in chain.layers]
     untrained = [name for layer in layers if isinstance(layer, Norm) for name in layer.statistics]
     names = [name for layer in layers for name in layer.trained] + untrained
@@ -194,7 +195,7 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
 
 
 def _takes_columns(part: BatchNorm) -> bool:
-    """Return True if a norm takes values without further dimensions, and has a weight and a bias."""
+    """Return True if a norm takes one number per channel and sample, and has a weight and a bias."""
     return type(part) in (BatchNorm, BatchNorm1d) and part.weight is not None and part.bias is not None
 
 

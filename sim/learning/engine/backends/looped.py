@@ -1,4 +1,4 @@
-"""One client after the other: for any model, and fastest for convolutions on a CPU."""
+"""Backend that computes one client after the other: for any model, and fastest for convolutions on a CPU."""
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext

@@ -32,7 +32,7 @@ def uncast(product: Tensor) -> AbstractContextManager[object]:
 
 @contextmanager
 def tensor_cores(precision: str) -> Iterator[None]:
-    """Allow or forbid TF32 for float32 products on CUDA in the whole process; restore the setting at the end.
+    """Inside the context, allow or forbid TF32 for float32 products on CUDA, in the whole process.
 
     torch allows TF32 for convolutions by default, and then float32 would not mean float32.
     """

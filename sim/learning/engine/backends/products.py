@@ -1,4 +1,4 @@
-"""Matrix products of many clients, each equal to the last bit for any other clients in the call."""
+"""Matrix products of many clients. No bit of a client's product depends on the other clients in the call."""
 
 from math import gcd
 
@@ -14,8 +14,9 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
     """Return products [N, A, C] of matrices [N, A, B] and [N, B, C], plus a bias [N, A, 1].
 
     On a CPU, the last bits of small products depend on the distance of their matrices from a cache line, and
-    so on the index of a client among the N, unless all matrices of a stack have the same distance. If the
-    sizes do not ensure that, the factors are copied and padded, so that the products also start at lines.
+    therefore on the index of a client among the N, unless all matrices of a stack have the same distance. If
+    the sizes do not ensure that, the factors are copied and padded, so that the products also start at cache
+    lines.
     """
     count, rows, columns = first.shape[0], first.shape[1], second.shape[2]
     uneven = (rows * columns | first.stride(0) | second.stride(0)) % _LINE
@@ -34,13 +35,13 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _filled_up(size: int, other: int) -> int:
-    """Return the smallest number >= `size` whose product with `other` fills whole lines."""
+    """Return the smallest number >= `size` whose product with `other` fills whole cache lines."""
     step = _LINE // gcd(_LINE, other)
     return -(-size // step) * step
 
 
 def _on_lines(matrices: Tensor, rows: int) -> Tensor:
-    """Return the matrices [N, A, B], each starting at a line, padded with zeros to `rows` rows."""
+    """Return the matrices [N, A, B], each starting at a cache line, padded with zeros to `rows` rows."""
     count, given, columns = matrices.shape
     if matrices.stride(0) % _LINE == 0 and given == rows:
         return matrices

@@ -79,7 +79,8 @@ class UserFunction:
             except TypeError:
                 raise TypeError(
                     f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may "
-                    "change before it is computed; pass only numbers, texts and tuples of them by keyword"
+                    "change before the call is computed; pass only numbers, texts and tuples of them by "
+                    "keyword"
                 ) from None
         self.call: Function = partial(function, **static) if static else function
         code = getattr(function, "__code__", None)
@@ -237,7 +238,7 @@ class Prepared:
 
 
 Signature = tuple[Any, ...]
-"""Key for the shapes of arguments: a width, a width and a type, NUMBER or SCALAR for each."""
+"""Key for the shapes of arguments. For each: a width, a pair of width and type, NUMBER, or SCALAR."""
 
 
 class Functions:

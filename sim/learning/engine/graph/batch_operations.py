@@ -1,4 +1,4 @@
-"""Gradients and losses on one batch of each client, features of its samples, outputs on given ones."""
+"""Operations on samples: gradients and losses on one batch of each client, mean features, and outputs."""
 
 from dataclasses import dataclass
 from typing import ClassVar

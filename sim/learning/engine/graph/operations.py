@@ -54,7 +54,7 @@ class Operation(ABC):
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
-        """Take the rows for in-place computation; return the remainder of `run`, for any thread."""
+        """Take the rows for in-place computation; return a function for the rest of `run`, for any thread."""
         return partial(self.run, nodes)
 
     def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
@@ -328,7 +328,7 @@ class Train(Operation):
 
 
 def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
-    """Return the rows of each node's first inputs, as many as it has factors, in one list."""
+    """Return, in one list, the rows of each node's first inputs: one input for each of its factors."""
     return [
         slot.row for node, terms in zip(nodes, factors, strict=True) for slot in node.inputs[: len(terms)]
     ]

@@ -84,7 +84,7 @@ class PendingNodes:
         return ready
 
     def _reopen(self, computed: Iterable[int]) -> None:
-        """Move nodes that waited for these to the nodes that may be ready."""
+        """Move the nodes that waited for these computed nodes to the nodes that may be ready."""
         for identity in computed:
             for reference in self._waiting.pop(identity, ()):
                 node = reference()

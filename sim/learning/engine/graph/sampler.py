@@ -53,12 +53,12 @@ class Batches:
     positions: np.ndarray | None
     """Positions in each client's samples, int64 [N, steps, batch_size].
 
-    None, like the next two, if a batch contains all samples of its client in order.
+    None, like `keys` and `first`, if each batch contains all samples of its client in order.
     """
     keys: np.ndarray | None
     """Keys of the jobs, uint64 [N]."""
     first: np.ndarray | None
-    """Number of each job's first batch among these, int64 [N]."""
+    """Number of each job's first batch in the client's sequence of batches, int64 [N]."""
     found: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Rows of samples, and targets, by step, looked up in advance with an earlier step."""
 
@@ -110,8 +110,8 @@ class BatchSampler:
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Return samples [N, views * B, ...] and targets [N, views * B]: first views, then second views.
 
-        A client's samples start at a cache line: see `VectorPool`. They belong to batch number `step` of
-        `batches`, and to its first `active` jobs, at most as many as at an earlier step.
+        A client's samples start at a cache line: see `VectorPool`. The samples are those of batch number
+        `step` of the first `active` jobs. `active` must not grow from one step to the next.
         """
         clients = batches.clients[:active]
         if self._whole is not None:
@@ -159,8 +159,8 @@ class BatchSampler:
     def rows_at_once(self, kernel: ModelKernel, of: Computed = "training_gradients") -> int:
         """Return the number of clients whose batches one call should compute.
 
-        Their samples and parameters fit; on a CPU also the kept values of their forward passes, on a GPU all
-        intermediate values.
+        Their samples and parameters fit in the memory of a call, and so do, on a CPU, the values kept by the
+        forward pass, or, on a GPU, all intermediate values.
         """
         samples, device = self.views * self.batch_size, self.subset.x.device
         given_bytes = self.subset.sample_bytes * samples + 8 * kernel.architecture.numel

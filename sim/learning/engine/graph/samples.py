@@ -123,10 +123,10 @@ def _summed_bits(numbers: np.ndarray) -> bytes:
 class ClientData:
     """Training, validation and test samples of all clients, and the permutation of labels of each client.
 
-    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32), for texts both
-    int64 [n, T], of training and validation rows. test: the same for test rows. train_rows, validation_rows,
-    test_rows: rows that each client owns. label_maps: [clients, classes] or None. output_numbers: size of a
-    model's output for a sample, if it may exceed the sample, as for texts.
+    train: inputs and targets of training and validation rows. Inputs are float32 [n, ...], targets are
+    classes int64 [n] or numbers float32 [n, T]; for texts, both are int64 [n, T]. test: the same for test
+    rows. train_rows, validation_rows, test_rows: rows that each client owns. label_maps: [clients, classes]
+    or None. output_numbers: size of a model's output for a sample, if it may exceed the sample, as for texts.
     """
 
     def __init__(

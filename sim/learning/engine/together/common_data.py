@@ -12,7 +12,7 @@ _ROLES = ("train", "validation", "test")
 
 
 class CommonData:
-    """Data of several runs, by the number of the run. Each role is put together when it is first needed."""
+    """Data of several runs, by the number of the run. A role's subsets are concatenated on first use."""
 
     def __init__(self) -> None:
         self._data: dict[int, ClientData] = {}
@@ -24,7 +24,7 @@ class CommonData:
         self._common.clear()
 
     def role(self, number: int, subset: Subset) -> tuple[str, Hashable]:
-        """Return the role of a run's subset, and its format: equal ones can be put together."""
+        """Return role and format of a run's subset: subsets of equal role and format can be concatenated."""
         data = self._data[number]
         role = next(name for name in _ROLES if data.subset(name) is subset)
         return role, _format(subset)

@@ -1,4 +1,4 @@
-"""Meeting of runs: each waits here for numbers, and one call computes what several runs wait for."""
+"""Meeting of runs: each run waits here for results, and one call computes the results for several runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _START, _END = "start", "end"
 
 
 class Meeting:
-    """Meeting of several runs, each in a separate thread, of which one at a time runs.
+    """Meeting of several runs, each in a separate thread; only one of the threads runs at a time.
 
     A run passes its turn on when it waits for results. When all runs wait, the run whose turn it is computes
     what most of them wait for, so that each call has the nodes of as many runs as possible. The order is a
     function of the runs alone, whatever the speed of their threads.
 
-    calls: computed calls. merged: calls of runs that they stand for. changed: runs whose vectors may have
-    been held longer than in a run alone, see `end`.
+    calls: number of computed calls. merged: number of single-run calls that they replace. changed: runs whose
+    vectors may have been held longer than in a separate run, see `end`.
     """
 
     def __init__(self, runs: int) -> None:
@@ -64,7 +64,7 @@ class Meeting:
     def _find_cycles(self) -> None:
         """Collect cyclic garbage, and add to `changed` the runs with vectors in it.
 
-        A run alone frees such vectors at its evaluations. Here they wait until all runs have ended: a
+        A separate run frees such vectors at its evaluations. Here they wait until all runs have ended: a
         collection would free the vectors of other runs at the wrong times.
         """
         before = {run: self._free_rows(run) for run in self._present if run in self._engines}
@@ -85,11 +85,11 @@ class Meeting:
         self._wait(run, _START)
 
     def end(self, run: int) -> None:
-        """Wait until all present runs have ended; then, `changed` states those with vectors in cycles."""
+        """Wait until all present runs have ended; then, `changed` has the runs with vectors in cycles."""
         self._wait(run, _END)
 
     def compute(self, run: int, parts: list[list[GraphNode]]) -> list[Outcome]:
-        """Wait for the results of a run's next calls. An error stands for the results of a failed call.
+        """Wait for a run's next calls, and return the results of each, or its error if it failed.
 
         parts: nodes of each call.
         """

@@ -143,7 +143,7 @@ class Merging:
         return key if key is None or not isinstance(operation, Train) else (key, *_arithmetic(call))
 
     def _of_operation(self, run: int, operation: Operation) -> Hashable:
-        """Return a key that two operations share if one call can compute both; None for no other one."""
+        """Return a key that two operations share if one call can compute both; None if it must run alone."""
         match operation:
             case Mix() | Dot():
                 return type(operation), operation.width
@@ -187,7 +187,7 @@ class Merging:
 
 
 def _may_merge(operation: Train | BatchOperation | ModelOutputs) -> bool:
-    """Return True if one call may compute several runs: it is faster, and on a CPU equal to the last bit."""
+    """Return True if a call for several runs is faster and, on a CPU, gives results equal to the last bit."""
     if isinstance(operation, Train):
         on_cpu = operation.pool.device.type == "cpu"
         return operation.rows_at_once() > 1 and (

@@ -20,7 +20,7 @@ from sim.learning.engine.workers import Workers
 class SharedEngine(Engine):
     """Engine of run number `run` of a meeting: its vectors and jobs are separate, its calls are shared.
 
-    Its results, and the rows of its vectors, are those of an `Engine` for this run alone.
+    Its results, and the rows of its vectors, are the same as with a separate `Engine` for this run.
     """
 
     def __init__(self, data: ClientData, *, meeting: Meeting, run: int, **settings: Any) -> None:

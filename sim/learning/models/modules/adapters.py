@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class Decoder(nn.Module):
     """Transformer that predicts the next token: token ids [B, T] -> logits [B, T, vocabulary].
 
-    `prefix` precedes the names of its parameters in the names that the package transformers uses.
+    `prefix` precedes the names of its parameters in the names that the package `transformers` uses.
     """
 
     prefix: ClassVar[str] = ""

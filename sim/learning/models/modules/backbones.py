@@ -119,7 +119,7 @@ def _lenet(input_shape: Shape, features: int) -> nn.Module:
 def _alexnet(input_shape: Shape, features: int) -> nn.Module:
     """Return three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012).
 
-    torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code also uses a small one.
+    torchvision's AlexNet does not accept images of 28x28 or 32x32; MAPL's code also uses a small AlexNet.
     """
     channels, height, width = input_shape
 

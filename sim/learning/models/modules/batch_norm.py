@@ -36,7 +36,7 @@ class BatchNorm(_BatchNorm):
         self.keep_statistics_as_parameters()
 
     def keep_statistics_as_parameters(self) -> None:
-        """Make the statistics parameters. The number of batches is only needed without a momentum."""
+        """Turn the statistics into parameters; drop the number of batches, needed only without momentum."""
         del self.num_batches_tracked
         for name in self.untrained:
             statistics = self._buffers.pop(name)
