@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
+from actors.arguments import plain_name, require_attempts, require_seconds, unsendable_message_error
 from actors.delivery.asking import GivenAnswers, OpenQuestions
 from actors.delivery.round_trips import RoundTrips
 from actors.mailbox import Mailbox
@@ -28,7 +28,7 @@ M = TypeVar("M")
 Failed = Callable[["Actor", str, Exception], None]
 
 
-class MarkedMessages(Protocol):
+class RoundMessageReceiver(Protocol):
     """Interface that handles an actor's messages of rounds; `RoundMessages` implements it."""
 
     def arrived(self, envelope: Envelope) -> None:
@@ -50,7 +50,7 @@ class Actor:
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait for `collect` instead of going to `on_message`; base classes add theirs."""
 
-    _rounds: MarkedMessages | None = None
+    _rounds: RoundMessageReceiver | None = None
     """Messages of the actor's rounds; None for an actor without rounds."""
     _round_waits = 0
     """Number of waits for messages of a round."""
@@ -134,7 +134,7 @@ class Actor:
             try:
                 self._transport.send(Envelope(self.name, name, message))
             except TypeError as error:
-                raise unsendable("tell()", error) from error
+                raise unsendable_message_error("tell()", error) from error
         elif self._phase == "new":
             self._require_alive("tell")
 
@@ -160,7 +160,7 @@ class Actor:
             number, self._next_request = self._next_request, self._next_request + 1
             answer = await self._questions.ask(number, peer, message, timeout, attempts)
         except TypeError as error:
-            raise unsendable("ask()", error) from error
+            raise unsendable_message_error("ask()", error) from error
         if answer is None:
             waited_s = self.now - sent_s
             raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {waited_s:g} s")
@@ -196,13 +196,13 @@ class Actor:
         names = [plain_name(peer, "collect") for peer in peers]
         for name in names:
             self._transport.require_known(name)
-        found = await self._mailbox.collect(kind, names, timeout=timeout, where=_of_message(where))
+        found = await self._mailbox.collect(kind, names, timeout=timeout, where=_as_envelope_filter(where))
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
         self._require_collected(kind)
-        return self._mailbox.discard(kind, _of_message(where))
+        return self._mailbox.discard(kind, _as_envelope_filter(where))
 
     def give_up_on(self, peer: str) -> None:
         """Stop waiting for `peer`, which has left, as if its messages had timed out."""
@@ -361,7 +361,7 @@ class Actor:
             try:
                 self._transport.send(answer)
             except TypeError as refused:
-                raise unsendable("the answer of on_message()", refused) from refused
+                raise unsendable_message_error("the answer of on_message()", refused) from refused
 
     def _deliver(self, envelope: Envelope) -> None:
         """Accept an envelope from the transport; neither waits nor raises."""
@@ -397,7 +397,7 @@ class Actor:
             try:
                 self._transport.send(envelope)
             except TypeError as error:
-                raise unsendable("a message of a round", error) from error
+                raise unsendable_message_error("a message of a round", error) from error
 
     def _answer_again(self, sender: str, question: Question) -> None:
         """Send the earlier answer again, if there is one; otherwise only note that the sender is alive."""
@@ -435,5 +435,5 @@ class Actor:
             )
 
 
-def _of_message(where: Callable[[Any], bool] | None) -> Callable[[Envelope], bool] | None:
+def _as_envelope_filter(where: Callable[[Any], bool] | None) -> Callable[[Envelope], bool] | None:
     return None if where is None else lambda envelope: where(envelope.message)

@@ -23,6 +23,6 @@ def require_attempts(attempts: object) -> None:
         raise ValueError(f"ask() needs attempts of 1 or more, or None for no limit, not {attempts!r:.60}")
 
 
-def unsendable(what: str, error: TypeError) -> TypeError:
+def unsendable_message_error(what: str, error: TypeError) -> TypeError:
     """Return the transport's error about a message, without "Envelope", a class that users never see."""
     return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")

@@ -139,7 +139,7 @@ class Codec:
                 self._put(item, found)
         elif self._types.get(cls.__name__) is cls:
             values = [getattr(obj, name) for name in _field_names(cls)]
-            length = _items_head(1 + len(values)) + size(cls.__name__) + sum(map(size, values))
+            length = _items_head_size(1 + len(values)) + size(cls.__name__) + sum(map(size, values))
             found.append(_extension_head(DATACLASS, length) + _array_head(1 + len(values)))
             found.append(self._pack(cls.__name__))
             for value in values:
@@ -230,7 +230,7 @@ def _numeric_dtype(name: str) -> np.dtype:
 # --- sizes: one function for each exact class, because a subclass would not be decoded as itself -----------
 
 
-def _countable(length: int) -> int:
+def _require_encodable_length(length: int) -> int:
     if length > _LENGTH_MAX:
         raise TypeError(f"{length} bytes are more than msgpack can encode")
     return length
@@ -258,14 +258,14 @@ def _head(count: int, heads: tuple[tuple[int, int], ...]) -> bytes:
     return bytes((first,)) + count.to_bytes(width, "big")
 
 
-def _items_head(count: int) -> int:
+def _items_head_size(count: int) -> int:
     return 1 if count < 16 else 3 if count <= 0xFFFF else 5
 
 
 def _size_of_binary(length: int) -> int:
     if length <= 0xFF:
         return length + 2
-    return length + 3 if length <= 0xFFFF else _countable(length) + 5
+    return length + 3 if length <= 0xFFFF else _require_encodable_length(length) + 5
 
 
 def _size_of_extension(length: int) -> int:
@@ -273,7 +273,7 @@ def _size_of_extension(length: int) -> int:
         return length + 4
     if length <= 0xFF:
         return length + (2 if length in _FIXED_EXTENSIONS else 3)
-    return _countable(length) + 6
+    return _require_encodable_length(length) + 6
 
 
 def _size_of_int(value: int, _: object = None) -> int:
@@ -291,7 +291,7 @@ def _size_of_str(value: str, _: object = None) -> int:
 
 
 def _size_of_tuple(value: tuple | list, alterable: list[object]) -> int:
-    total = _items_head(len(value))
+    total = _items_head_size(len(value))
     for item in value:
         total += _SIZERS[type(item)](item, alterable)
     return total
@@ -304,7 +304,7 @@ def _size_of_list(value: list, alterable: list[object]) -> int:
 
 def _size_of_dict(value: dict, alterable: list[object]) -> int:
     alterable.append(value)
-    total = _items_head(len(value))
+    total = _items_head_size(len(value))
     for key, item in value.items():
         total += _SIZERS[type(key)](key, alterable) + _SIZERS[type(item)](item, alterable)
     return total
@@ -336,14 +336,14 @@ def _is_array(cls: type) -> bool:
 def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
     numeric = _numeric_dtype(str(dtype))
     raw = _size_of_binary(prod(shape) * numeric.itemsize)
-    head = _items_head(3) + _size_of_str(str(numeric))
+    head = _items_head_size(3) + _size_of_str(str(numeric))
     return _size_of_extension(head + _size_of_tuple(tuple(shape), []) + raw)
 
 
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
     unseen = len(names) < len(fields(cls))  # some fields are not sent: their content is not inspected
-    fixed = _items_head(1 + len(names)) + _size_of_str(cls.__name__)
+    fixed = _items_head_size(1 + len(names)) + _size_of_str(cls.__name__)
     if len(names) < 2:
         values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
     else:
@@ -370,7 +370,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
 
 
 _any_envelope = _dataclass_sizer(Envelope)
-_ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _size_of_str(Envelope.__name__)
+_ENVELOPE_HEAD = _items_head_size(1 + len(_field_names(Envelope))) + _size_of_str(Envelope.__name__)
 
 
 def head_size(sender: str, receiver: str) -> int:

@@ -39,7 +39,7 @@ class FutureBell:
             self._future.set_result(None)
 
 
-class Watch(Protocol):
+class CollectObserver(Protocol):
     """Observer of one `collect`: it receives the missing peers and the arrivals of their messages."""
 
     def start(self, missing: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ class _Collection:
         kind: type,
         peers: Iterable[str],
         where: Callable[[Envelope], bool] | None,
-        watch: Watch | None,
+        watch: CollectObserver | None,
     ) -> None:
         self.kind = kind
         self.missing = dict.fromkeys(peers)
@@ -186,7 +186,7 @@ class Mailbox:
         *,
         timeout: float | None = None,
         where: Callable[[Envelope], bool] | None = None,
-        watch: Watch | None = None,
+        watch: CollectObserver | None = None,
     ) -> dict[str, Envelope]:
         """Return each peer's first envelope with a message of class `kind` that `where` accepts.
 

@@ -59,10 +59,10 @@ def failures_in_short(failures: Iterable[Failure]) -> list[str]:
         # One pattern for all words, not one of all names: that would take failures times names.
         error = _WORD.sub(lambda word: "" if word[0] in names else word[0], failure.error)
         alike.setdefault((failure.where, failure.location, error, failure.action), []).append(failure)
-    return [_together(group) for group in alike.values()]
+    return [_failure_group_line(group) for group in alike.values()]
 
 
-def _together(group: list[Failure]) -> str:
+def _failure_group_line(group: list[Failure]) -> str:
     first, others = group[0], dict.fromkeys([failure.name for failure in group[1:]])
     if len(group) == 1:
         return str(first)
@@ -141,7 +141,7 @@ class Supervisor:
                 tasks = self._end(actor)
                 self._transport.detach(name)
                 self._notify(name, "stop")
-        await _unwound(tasks)
+        await _wait_for_canceled(tasks)
         return True
 
     def kill(self, name: str) -> bool:
@@ -162,7 +162,7 @@ class Supervisor:
         for actor in list(self.running.values()):
             self._end(actor)
             self._transport.detach(actor.name)
-        await _unwound(list(self._ending))
+        await _wait_for_canceled(list(self._ending))
 
     def _launch(self, actor: Actor, factory: Factory | None) -> None:
         name = actor.name
@@ -244,7 +244,7 @@ class Supervisor:
             self._observe(self._transport.now(), name, event)
 
 
-async def _unwound(tasks: list[asyncio.Task[Any]]) -> None:
+async def _wait_for_canceled(tasks: list[asyncio.Task[Any]]) -> None:
     """Wait until the canceled tasks are done, except the caller's task, if it is one of them."""
     me = asyncio.current_task()
     if others := [task for task in tasks if task is not me]:

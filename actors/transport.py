@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from actors.codec import size
 from actors.mailbox import Bell, FutureBell
 from actors.message import Envelope
-from actors.values import sealed
+from actors.values import with_immutable_message
 
 Deliver = Callable[[Envelope], None]
 
@@ -92,7 +92,7 @@ class InMemoryTransport(Transport):
         alterable: list[object] = []
         self.bytes += size(envelope, alterable)
         self.sent += 1
-        self._wire.append(sealed(envelope) if alterable else envelope)
+        self._wire.append(with_immutable_message(envelope) if alterable else envelope)
         if len(self._wire) == 1:
             asyncio.get_running_loop().call_soon(self._deliver_turn)
 

@@ -19,7 +19,7 @@ Copier = Callable[[Any], Any]
 """Function that returns an immutable argument itself, and otherwise a copy without shared mutable parts."""
 
 
-def sealed(envelope: Envelope) -> Envelope:
+def with_immutable_message(envelope: Envelope) -> Envelope:
     """Return an envelope with an immutable message; the same envelope, unless part of the message is mutable.
 
     A transport need not call it if `size` has found no mutable part.
@@ -38,7 +38,7 @@ def _as_it_is(value: Any) -> Any:
 
 def _copy_of_tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
     copies = tuple([_COPIERS[type(item)](item) for item in value])
-    return value if all(map(_is, copies, value)) else copies
+    return value if all(map(_is_same_object, copies, value)) else copies
 
 
 def _copy_of_list(value: list[Any]) -> list[Any]:
@@ -57,7 +57,7 @@ def _copy_of_tensor(value: Any) -> Any:
     return np.asarray(value).copy()  # in two steps: `__array__` may return an array that the object keeps
 
 
-def _is(first: object, second: object) -> bool:
+def _is_same_object(first: object, second: object) -> bool:
     return first is second
 
 
@@ -67,7 +67,7 @@ def _dataclass_copier(cls: type) -> Copier:
     def dataclass_copy(obj: Any) -> Any:
         values = [getattr(obj, name) for name in names]
         copies = [_COPIERS[type(value)](value) for value in values]
-        if all(map(_is, copies, values)):
+        if all(map(_is_same_object, copies, values)):
             return obj
         copied: Any = object.__new__(cls)  # copy.copy() would set slots by the frozen class's own __setattr__
         attributes = {**getattr(obj, "__dict__", {}), **dict(zip(names, copies, strict=True))}

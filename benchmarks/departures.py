@@ -32,7 +32,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.index import SweepIndex
 from sim.studies.sweep import Execute, SweepResult, run_sweep
-from sim.studies.worker import CellOptions, CellResult, Task, run_cells
+from sim.studies.worker import CellOptions, CellResult, CellTask, run_cells
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "scenarios/studies/departures.toml"
@@ -59,7 +59,7 @@ class Departure:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def timed(task: Task) -> tuple[CellResult, float]:
+def timed(task: CellTask) -> tuple[CellResult, float]:
     """Run a cell; return its result and its CPU seconds."""
     started = time.process_time()
     [ran] = run_cells([task])
@@ -70,7 +70,7 @@ def in_processes(jobs: int, seconds: dict[str, float]) -> Execute:
     """Return an executor of tasks in `jobs` processes that records the CPU seconds of each by its cell."""
 
     def execute(
-        tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable[..., None]
+        tasks: list[CellTask], ran: Callable[[CellTask, CellResult], None], look: Callable[..., None]
     ) -> None:
         with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_load) as pool:
             futures = {pool.submit(timed, task): task for task in tasks}

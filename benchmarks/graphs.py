@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import table
-from sim.results.metrics import beside_largest, graph_summary
+from sim.results.metrics import graph_summary, weights_over_largest
 from sim.results.view import RunView
 from sim.studies.study import StudiedRun, load_study
 
@@ -52,7 +52,7 @@ def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
     if view.clusters is None or weights is None:
         return Graph(None, None, None)
     clusters = view.clusters.tolist()
-    scaled = beside_largest(weights) if view.get("graph", "weights_are_shares") else weights
+    scaled = weights_over_largest(weights) if view.get("graph", "weights_are_shares") else weights
     found = graph_summary(scaled, clusters, members, threshold=view.edge_threshold)
     return Graph(found["edge_precision"], found["edge_recall"], row_distance(weights, clusters, members))
 

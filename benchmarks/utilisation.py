@@ -9,7 +9,7 @@ import torch
 from benchmarks.engine import MODELS_MEASURED, SAMPLES, Model, with_engine
 from benchmarks.measuring import Effort, Say, interleaved, per_second, steps_per_second, table
 from protocols.cobo.settings import CoBoSettings, pair_probability
-from sim.learning.engine.backends.precision import tensor_cores
+from sim.learning.engine.backends.precision import allowing_tf32
 
 SECONDS = 1.0  # minimum length of one full measurement
 _, MLP, CNN, RESNET = MODELS_MEASURED
@@ -40,7 +40,7 @@ def measure(effort: Effort, say: Say) -> str:
     for precision in PRECISIONS[device.type]:
         for model, clients, batch in ON_CUDA if device.type == "cuda" else ON_CPU:
             clients = min(clients, effort.size_max)
-            with tensor_cores(precision):
+            with allowing_tf32(precision):
                 steps, peak = rates(model, clients, batch, precision, effort)
             flops = median(steps) * flops_per_sample(model) * batch
             share = median(s / p for s, p in zip(steps, peak, strict=True)) * flops_per_sample(model) * batch

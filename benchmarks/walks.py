@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from benchmarks.measuring import Effort, Say, table
-from sim.core.process import simulating, spare
+from sim.core.process import exclude_from_collection, simulating
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay_log import RecordedReadLog, ReplayedReadLog
 from sim.learning.engine.snapshot import pool_snapshots, start_replay
@@ -29,7 +29,7 @@ from tests.fuzz.worlds import short
 def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
     """CPU seconds, trace hash, updates and final memory of a run or replay."""
     with simulating(), closing(build(scenario, device="cpu")) as simulation:
-        spare()
+        exclude_from_collection()
         engine = simulation.engine
         if kind == "logged":
             log.unlink(missing_ok=True)

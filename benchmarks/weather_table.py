@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sim.results.metrics import beside_largest, graph_summary, time_to_target
+from sim.results.metrics import graph_summary, time_to_target, weights_over_largest
 from sim.results.view import RunView
 
 CALM = "calm"
@@ -86,7 +86,7 @@ def _graph(view: RunView, members: Sequence[int]) -> tuple[float | None, float |
     source, target, weight = (column.tolist() for column in view.snapshot(times[-1]))
     weights = dict(zip(zip(source, target, strict=True), weight, strict=True))
     if view.get("graph", "weights_are_shares"):
-        weights = beside_largest(weights)
+        weights = weights_over_largest(weights)
     found = graph_summary(weights, view.clusters.tolist(), members, threshold=threshold)
     return found["edge_precision"], found["edge_recall"]
 

@@ -5,7 +5,7 @@ import html
 import numpy as np
 
 from sim.results import text
-from sim.results.report.html import tiles
+from sim.results.report.html import headline_numbers
 from sim.results.view import RunView
 
 _WIDTH, _HEIGHT, _EDGE = 340, 120, 6  # pixels of the curve with its axes, and of the margin
@@ -15,7 +15,7 @@ _GRAPH_MAX = 60  # clients; the cells of a larger graph would be too small to se
 
 def headline(view: RunView) -> str:
     """Return the headline numbers of a run in a line."""
-    return ", ".join(f"{label.lower()} {value}" for label, value, _ in tiles(view))
+    return ", ".join(f"{label.lower()} {value}" for label, value, _ in headline_numbers(view))
 
 
 def page(view: RunView) -> str:
@@ -23,7 +23,7 @@ def page(view: RunView) -> str:
     rows = "".join(
         f'<tr title="{html.escape(note)}"><td>{html.escape(label)}</td>'
         f'<td style="white-space:nowrap">{html.escape(value)}</td></tr>'
-        for label, value, note in tiles(view)
+        for label, value, note in headline_numbers(view)
     )
     title = html.escape(f"{view.get('scenario')}: {view.get('protocol')}, seed {view.get('seed')}")
     return (

@@ -17,7 +17,7 @@ from sim.results.evaluations import Evaluation, evaluations
 from sim.results.report import curves
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
-from sim.run.resume.client_samples import samples_of_tests
+from sim.run.resume.client_samples import test_samples_of_client
 from sim.run.resume.exploring import explore_run
 from sim.run.resume.lineage import lineage_of
 from sim.run.resume.trained_models import TrainedModel, trained_models
@@ -120,9 +120,11 @@ class Run:
         if metric is None or (view.measure is not None and name == view.measure[0].name):
             figure = curves.progress_over_time(view)
         elif name in measures:
-            figure = curves.measured(view, *measures[name])
+            figure = curves.measure_curve(view, *measures[name])
         else:
-            figure = next((curves.observed(view, name, *each) for each in view.observations(name)), None)
+            figure = next(
+                (curves.observation_curve(view, name, *each) for each in view.observations(name)), None
+            )
         if figure is None:
             raise UserError(
                 f"metric = {name!r}: has no values of clients or servers; `curve` returns its values"
@@ -216,7 +218,7 @@ class Run:
         changed since the run.
         """
         number = client_number(client_of(client), self._view.clients, "client =")
-        return samples_of_tests(self.directory, number, method=self._method)
+        return test_samples_of_client(self.directory, number, method=self._method)
 
     def _trained(self, client: int | str, at: float | str | None, model: str | None) -> TrainedModel:
         """Return a client's model; the models of all clients at the last requested time are kept."""

@@ -31,7 +31,7 @@ from sim.core.run_hook import RunHook
 from sim.errors import UserError, require_current_folder
 from sim.plugins.loader import require_not_loading
 from sim.results.evaluations import Evaluation
-from sim.results.frames import where_from
+from sim.results.frames import failure_origin_text
 from sim.run.options import RunOptions
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
@@ -264,5 +264,5 @@ def _require_success(result: RunResult) -> None:
         failed = RunFailed(f"the run failed: {reason}; results so far are in {result.directory}")
         failed.directory = result.directory
         if traceback := result.summary.get("failure_traceback"):
-            failed.add_note(where_from(traceback))
+            failed.add_note(failure_origin_text(traceback))
         raise failed

@@ -36,7 +36,7 @@ from sim.studies.comparison import Comparison
 from sim.studies.index import DONE, FAILED, SweepIndex
 from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
-from sim.studies.sweep import default_jobs, in_processes, run_sweep
+from sim.studies.sweep import default_jobs, process_executor, run_sweep
 from sim.studies.worker import CellOptions
 
 
@@ -180,7 +180,7 @@ def sweep(
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)
     at_once = jobs_of(jobs) or default_jobs(planned.threads, device)
     how = CellOptions(None if data_dir is None else folder_of(data_dir, "data_dir"), device, at_once=at_once)
-    execute = in_processes(at_once, jobs_of(together, "together") or 1)
+    execute = process_executor(at_once, jobs_of(together, "together") or 1)
     with without_main_module(), SweepStatusLine(Terminal(stderr=True), quiet) as line:
         result = run_sweep(planned, out=folder_of(out, "out"), how=how, execute=execute, show=line.show)
     for notice in () if quiet else planned.notices:

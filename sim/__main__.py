@@ -8,14 +8,14 @@ import sys
 import unicodedata
 from io import TextIOWrapper
 
-from sim.run.interrupts import own_process
+from sim.run.interrupts import end_process_on_signal
 
 _OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF)  # errors of writing the output
 
 
 def main() -> None:
     """Run the installed command."""
-    own_process()
+    end_process_on_signal()
     # Most objects of a command are modules, which stay alive: scanning them repeatedly for garbage would take
     # a tenth of a short run's time. A run configures garbage collection itself.
     gc.set_threshold(1_000_000, 10, 20)

@@ -31,7 +31,7 @@ class UserError(Exception):
 
 
 @contextmanager
-def errors_about(file: Path | None) -> Iterator[None]:
+def naming_file_in_errors(file: Path | None) -> Iterator[None]:
     """Add a file to UserErrors from this block that name no file."""
     try:
         yield

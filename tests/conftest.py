@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sim.kernel.clock import VirtualLoop
-from sim.learning.engine.backends.precision import tensor_cores
+from sim.learning.engine.backends.precision import allowing_tf32
 from sim.results.measures import MEASURES, OF_COTERIE
 from tests import draws
 from tests.device import DEVICE
@@ -66,7 +66,7 @@ def computes_on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Engines without a run find what a run sets for them: torch alone would round convolutions to TF32.
     """
     monkeypatch.setattr("sim.run.setup.builder.choose_device", lambda name: torch.device(DEVICE))
-    with tensor_cores("float32"):
+    with allowing_tf32("float32"):
         yield
 
 

@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
-from actors.delivery.round_trips import PROMPT, RoundTrips, doubled_s
+from actors.delivery.round_trips import PROMPT, RoundTrips, doubled_wait_s
 from actors.message import Envelope, InProgress, LastingQuestion, Question
 
 Send = Callable[[Envelope], None]
@@ -139,7 +139,7 @@ class OpenQuestions:
         trips = self._round_trips
         work_s = (trips.typical_s if trips.lossy else trips.limit_s)(question.peer, question.kind)
         now = asyncio.get_running_loop().time()
-        self._wake(question, now + doubled_s(work_s, question.seen_busy))
+        self._wake(question, now + doubled_wait_s(work_s, question.seen_busy))
         question.seen_busy += 1
 
     def give_up_on(self, peer: str) -> None:
@@ -176,7 +176,7 @@ class OpenQuestions:
             wait_s = trips.limit_s(peer, InProgress) if knows_way else trips.typical_s(peer, question.kind)
         else:
             wait_s = trips.limit_s(peer, question.kind)
-        self._wake(question, question.sent_s[-1] + doubled_s(wait_s, doublings))
+        self._wake(question, question.sent_s[-1] + doubled_wait_s(wait_s, doublings))
 
     def _wake(self, question: OpenQuestion, due_s: float) -> None:
         """Repeat the question at `due_s`, or give up at the deadline if that is earlier."""

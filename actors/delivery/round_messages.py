@@ -35,7 +35,7 @@ def round_mark(envelope: Envelope) -> RoundMark:
 
 
 @contextmanager
-def borrowed_rounds(actor: Actor) -> Iterator[RoundMessages]:
+def temporary_round_messages(actor: Actor) -> Iterator[RoundMessages]:
     """Yield an actor's `RoundMessages`; an actor without rounds gets a new object, for this context only."""
     before = actor._rounds
     try:

@@ -3,7 +3,7 @@
     first measurement R:    srtt <- R,  rttvar <- R/2
     each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
     time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row, up
-                            to a minute, as rule 2.5 of RFC 6298 allows (`doubled_s`)
+                            to a minute, as rule 2.5 of RFC 6298 allows (`doubled_wait_s`)
 
 The limit of one question doubles with each of its attempts; the next question starts from the estimate again,
 since late answers are also measured. A measurement spans the time between question and answer: network,
@@ -25,7 +25,7 @@ _DOUBLED_MAX_S = 60.0
 _DOUBLINGS_MAX = 60  # more would change nothing, and hundreds would overflow a float
 
 
-def doubled_s(wait_s: float, times: int) -> float:
+def doubled_wait_s(wait_s: float, times: int) -> float:
     """Return `wait_s`, doubled `times` times, but at most a minute.
 
     With this limit, a peer that was cut off is found soon after it returns. A wait above a minute is not
@@ -120,7 +120,7 @@ class RoundTrips:
             limit_s = max(_UNKNOWN_PEER_FACTOR * self._smoothed_s(trip, kind), _GRANULARITY_S)
         else:
             limit_s = max(self.initial_s if initial_s is None else initial_s, _GRANULARITY_S)
-        return doubled_s(limit_s, trip.failures)
+        return doubled_wait_s(limit_s, trip.failures)
 
     def _smoothed_s(self, trip: RoundTrip, kind: type) -> float:
         if trip.known:

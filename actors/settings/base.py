@@ -62,7 +62,9 @@ class Settings(BaseModel):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         # Not by pydantic's use_attribute_docstrings, which reads the sources of all classes at every start.
         schema = handler(core)
-        texts = {name: text for each in reversed(cls.__mro__) for name, text in _texts_of(each).items()}
+        texts = {
+            name: text for each in reversed(cls.__mro__) for name, text in _field_docstrings(each).items()
+        }
         known = {
             field.alias or name: texts[name] for name, field in cls.model_fields.items() if name in texts
         }
@@ -76,11 +78,13 @@ class Settings(BaseModel):
     @classmethod
     def _lists_become_tuples(cls, data: Any) -> Any:
         # Settings are immutable all the way down, and strict validation takes only tuples for tuples.
-        return {key: _tuples(value) for key, value in data.items()} if isinstance(data, dict) else data
+        return (
+            {key: _lists_to_tuples(value) for key, value in data.items()} if isinstance(data, dict) else data
+        )
 
 
 @cache
-def _texts_of(cls: type) -> dict[str, str]:
+def _field_docstrings(cls: type) -> dict[str, str]:
     """Return the strings under the fields of a class, by field; empty if its source is unknown."""
     if not issubclass(cls, Settings):
         return {}
@@ -104,8 +108,8 @@ def _list_in(annotation: Any) -> Any:
     return next(filter(None, map(_list_in, get_args(annotation))), None)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(_lists_to_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def exactly_one(section: Settings, *keys: str) -> None:

@@ -74,14 +74,16 @@ PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
 """Factor, more than 0 even when it is rounded to float32."""
 
 
-def _each_once(clients: tuple[int, ...]) -> tuple[int, ...]:
+def _refuse_repeated_clients(clients: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(clients)) < len(clients):
         twice = next(each for each in clients if clients.count(each) > 1)
         raise ValueError(f"contains client {twice} twice; list each client only once")
     return clients
 
 
-ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_each_once)]
+ClientList = Annotated[
+    tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_refuse_repeated_clients)
+]
 """Client numbers, at least one, without duplicates."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -101,7 +103,7 @@ Weighing = Literal["samples", "equal"]
 
 
 @dataclass(frozen=True, eq=False)  # annotations must be hashable, and a table of units is not
-class Written:
+class WrittenQuantity:
     """Annotation of a number that is written as a quantity, from `least` to `most`.
 
     Values beyond these bounds are surely unintended: clocks would stop and sums overflow.
@@ -160,7 +162,7 @@ class Written:
 
 
 # After a century, the clock still resolves half a microsecond.
-_DURATION = Written(DURATION, "0.001 us", "36500 day", zero=True)
+_DURATION = WrittenQuantity(DURATION, "0.001 us", "36500 day", zero=True)
 
 Duration = Annotated[float, _DURATION]
 """Seconds, 0 or more, written as ``"20 ms"``."""
@@ -168,7 +170,7 @@ Duration = Annotated[float, _DURATION]
 PositiveDuration = Annotated[float, replace(_DURATION, zero=False)]
 """Seconds, more than 0."""
 
-_BANDWIDTH = Written(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
+_BANDWIDTH = WrittenQuantity(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
 
 Bandwidth = Annotated[float, _BANDWIDTH]
 """Bits per second, more than 0, written as ``"10 Mbit/s"``."""
@@ -176,13 +178,13 @@ Bandwidth = Annotated[float, _BANDWIDTH]
 BandwidthOrUnlimited = Annotated[float | None, replace(_BANDWIDTH, unlimited=True)]
 """Bits per second, or None for ``"unlimited"``."""
 
-Size = Annotated[int, Written(SIZE, "1 B", "1e6 GB", zero=True)]
+Size = Annotated[int, WrittenQuantity(SIZE, "1 B", "1e6 GB", zero=True)]
 """Bytes, written as ``"4 MB"``."""
 
-Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
+Compute = Annotated[float, WrittenQuantity(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""
 
-_POWER = Written(POWER, "0.001 mW", "1 GW", zero=True)
+_POWER = WrittenQuantity(POWER, "0.001 mW", "1 GW", zero=True)
 
 Power = Annotated[float, _POWER]
 """Watts, 0 or more, written as ``"5 W"``."""
@@ -190,10 +192,10 @@ Power = Annotated[float, _POWER]
 PositivePower = Annotated[float, replace(_POWER, zero=False)]
 """Watts, more than 0."""
 
-Energy = Annotated[float, Written(ENERGY, "0.001 mJ", "1e6 kWh")]
+Energy = Annotated[float, WrittenQuantity(ENERGY, "0.001 mJ", "1e6 kWh")]
 """Joules, more than 0, written as ``"500 J"``."""
 
-EnergyPerByte = Annotated[float, Written(ENERGY_PER_BYTE, "1e-6 nJ/B", "1000 J/B", zero=True)]
+EnergyPerByte = Annotated[float, WrittenQuantity(ENERGY_PER_BYTE, "1e-6 nJ/B", "1000 J/B", zero=True)]
 """Joules per byte, 0 or more, written as ``"20 nJ/B"``."""
 
 
@@ -223,7 +225,7 @@ def parse_span(value: Any, *units: str) -> Span:
     """
     if isinstance(value, Span):
         return value
-    example = _counted(units)
+    example = _count_format_text(units)
     counts = rf"\s*([0-9]+)\s*({'|'.join(units)})s?\s*"
     if isinstance(value, str) and (match := re.fullmatch(counts, value)):
         if len(match[1]) > 9:  # int() rejects thousands of digits
@@ -241,7 +243,7 @@ def parse_span(value: Any, *units: str) -> Span:
     return Span("second", seconds=seconds)
 
 
-def _counted(units: tuple[str, ...]) -> str:
+def _count_format_text(units: tuple[str, ...]) -> str:
     return f'{" or ".join([f"{unit}s" for unit in units])}, such as "100 {units[0]}s"'
 
 
@@ -254,7 +256,7 @@ def span(*units: str) -> Any:
         WithJsonSchema(
             {
                 "type": "string",
-                "x-allowed": f"{DURATION.allowed}, or {_counted(units)}",
+                "x-allowed": f"{DURATION.allowed}, or {_count_format_text(units)}",
                 "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *({'|'.join(units)})s?)$",
                 "examples": ["15 s", f"100 {units[0]}s"],
             }

@@ -33,7 +33,7 @@ def kind_alone(*kinds: str) -> Shorthand:
     )
 
 
-def constant(quantity: Any) -> Shorthand:
+def allow_plain_quantity(quantity: Any) -> Shorthand:
     """Allow a plain quantity in place of a distribution that always has this value."""
 
     def expand(value: Any) -> Any:

@@ -96,7 +96,7 @@ def _shortest(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _powers(suffix: str, per_base: int = 1) -> dict[str, Fraction]:
+def _units_with_prefixes(suffix: str, per_base: int = 1) -> dict[str, Fraction]:
     return {
         f"{prefix}{suffix}": Fraction(per_base * 1000**power)
         for power, prefix in enumerate(("", "k", "M", "G"))
@@ -115,17 +115,18 @@ DURATION = Quantity(
     },
     "20 s",
 )
-BANDWIDTH = Quantity("bandwidth", _powers("bit/s") | _powers("B/s", 8), "10 Mbit/s")
+BANDWIDTH = Quantity("bandwidth", _units_with_prefixes("bit/s") | _units_with_prefixes("B/s", 8), "10 Mbit/s")
 SIZE = Quantity(
     "size",
-    _powers("B") | {f"{prefix}iB": Fraction(1024**power) for power, prefix in enumerate("KMG", start=1)},
+    _units_with_prefixes("B")
+    | {f"{prefix}iB": Fraction(1024**power) for power, prefix in enumerate("KMG", start=1)},
     "4 MB",
     whole=True,
 )
-POWER = Quantity("power", {"mW": Fraction(1, 1000), **_powers("W")}, "5 W")
+POWER = Quantity("power", {"mW": Fraction(1, 1000), **_units_with_prefixes("W")}, "5 W")
 ENERGY = Quantity(
     "quantity of energy",
-    {"mJ": Fraction(1, 1000), **_powers("J"), "Wh": Fraction(3600), "kWh": Fraction(3_600_000)},
+    {"mJ": Fraction(1, 1000), **_units_with_prefixes("J"), "Wh": Fraction(3600), "kWh": Fraction(3_600_000)},
     "500 J",
 )
 ENERGY_PER_BYTE = Quantity(
@@ -141,6 +142,6 @@ ENERGY_PER_BYTE = Quantity(
 )
 COMPUTE = Quantity(
     "compute speed",
-    _powers("FLOP/s") | {"TFLOP/s": Fraction(10**12)},
+    _units_with_prefixes("FLOP/s") | {"TFLOP/s": Fraction(10**12)},
     "10 GFLOP/s",
 )

@@ -69,7 +69,7 @@ def require_proof(given: bytes, expected: bytes) -> None:
         raise Stranger("does not have the secret of this run")
 
 
-def require_named(certificate: Mapping[str, Any], endpoint: str) -> None:
+def require_certificate_of(certificate: Mapping[str, Any], endpoint: str) -> None:
     """Raise Stranger unless a certificate, as described by `ssl`, belongs to this endpoint."""
     if ("DNS", endpoint) not in certificate.get("subjectAltName", ()):
         raise Stranger(f"has no certificate of {endpoint}")

@@ -17,9 +17,9 @@ from actors.tcp.handshake import (
     Welcome,
     new_nonce,
     proof,
+    require_certificate_of,
     require_challenge,
     require_introduction,
-    require_named,
     require_proof,
     require_welcome,
 )
@@ -181,7 +181,7 @@ class AcceptedLink(TcpLink):
         about = (caller.endpoint, self._endpoint, self._nonce + caller.nonce)
         require_proof(caller.proof, proof(self._secret, "caller", *about))
         if (certificate := self._transport.get_extra_info("peercert")) is not None:
-            require_named(certificate, caller.endpoint)
+            require_certificate_of(certificate, caller.endpoint)
         self.number = caller.link
         before = self._admit(self, caller.endpoint)
         self._send(Welcome(proof(self._secret, "called", *about), *before))

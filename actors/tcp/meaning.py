@@ -9,7 +9,7 @@ class Meaningless(ValueError):
     """Error: a well-formed message that no actor would have sent."""
 
 
-def require_meaning(message: object) -> Envelope:
+def require_valid_envelope(message: object) -> Envelope:
     """Return the message if it is an envelope with parts of the declared types. Raises Meaningless."""
     if type(message) is not Envelope:
         raise Meaningless(f"{type(message).__name__} is not an envelope")

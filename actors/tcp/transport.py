@@ -11,10 +11,10 @@ from actors.scan import Buffer, DecodeError
 from actors.tcp.endpoint import TcpEndpoint, Tls
 from actors.tcp.limits import MAILBOX_BYTES, Limits
 from actors.tcp.link import AcceptedLink
-from actors.tcp.meaning import Meaningless, require_meaning
+from actors.tcp.meaning import Meaningless, require_valid_envelope
 from actors.tcp.outgoing import Address
 from actors.transport import Deliver, Transport
-from actors.values import sealed
+from actors.values import with_immutable_message
 
 
 class TcpTransport(TcpEndpoint, Transport):
@@ -65,7 +65,7 @@ class TcpTransport(TcpEndpoint, Transport):
         if endpoint is None:
             self.require_known(envelope.receiver)
         if alterable:
-            envelope = sealed(envelope)
+            envelope = with_immutable_message(envelope)
         if endpoint == self.endpoint:
             self._count(length)
             asyncio.get_running_loop().call_soon(self._deliver_locally, envelope)
@@ -83,7 +83,7 @@ class TcpTransport(TcpEndpoint, Transport):
         counts = self.counts
         counts.received += 1
         try:
-            envelope = require_meaning(self._codec.decode(frame))
+            envelope = require_valid_envelope(self._codec.decode(frame))
             if self._endpoint_of(envelope.sender) != link.peer:
                 raise Meaningless("the sender belongs to another endpoint")
             if self._endpoint_of(envelope.receiver) != self.endpoint:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from benchmarks.gpu.parts import Effort, Row
 from benchmarks.gpu.stand_ins import stand_ins
-from sim.core.lives import with_same_model
+from sim.core.lives import group_by_architecture
 from sim.core.simulation import Simulation
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.autotune import usable_cores
 from sim.results.trace import Trace
-from sim.run.setup.builder import built
+from sim.run.setup.builder import building_process
 from sim.scenario.scenario import load_scenario
 
 TITLE = "Agreement"
@@ -146,7 +146,7 @@ def _ran(name: str, device: str) -> _Outcome:
     with (
         stand_ins(_PER_CLASS),
         patch.object(Trace, "checksum", noted),
-        built(scenario, None, device) as run,
+        building_process(scenario, None, device) as run,
     ):
         simulation = run.simulation
         started = time.perf_counter()
@@ -164,7 +164,7 @@ def _models(simulation: Simulation) -> dict[str, np.ndarray]:
     """Return the parameters of the clients that are up at the end, by name."""
     up = [client for client in simulation.clients if client.up and client.actor is not None]
     found: dict[str, np.ndarray] = {}
-    for clients in with_same_model(up):
+    for clients in group_by_architecture(up):
         rows = simulation.engine.rows([client.params for client in clients]).cpu().numpy()
         found |= {client.name: row for client, row in zip(clients, rows, strict=True)}
     return found

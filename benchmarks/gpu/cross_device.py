@@ -8,7 +8,7 @@ from benchmarks.gpu.parts import Effort, Row, in_gb, peak_bytes
 from benchmarks.gpu.stand_ins import stand_ins
 from benchmarks.utilisation import CLIENTS, ITERATIONS, pair_gradients
 from sim.core.simulation import Simulation
-from sim.run.setup.builder import built
+from sim.run.setup.builder import building_process
 from sim.scenario.scenario import load_scenario
 
 TITLE = "CoBo, cross-device"
@@ -37,7 +37,7 @@ def _row(effort: Effort, precision: str) -> Row:
     given += ["protocol.constant_iterations=20000", f"protocol.sampling_scale={SAMPLING_SCALE}"]
     scenario = load_scenario("cobo_cross_device", given + (SMALL if small else []))
     peak_bytes(effort.device)
-    with stand_ins(50 if small else 500), built(scenario, None, str(effort.device)) as run:
+    with stand_ins(50 if small else 500), building_process(scenario, None, str(effort.device)) as run:
         simulation = run.simulation
         marks = _marks(simulation, SECONDS * effort.share)
         used = list(pairwise(marks))[1:] or list(pairwise(marks))  # the first ones warm up

@@ -11,7 +11,7 @@ import torch
 from benchmarks.engine import BATCH_SIZE, MODELS_MEASURED, SAMPLES, Model, plain_loop, with_engine
 from benchmarks.gpu.parts import Effort, Row, in_gb, peak_bytes
 from benchmarks.measuring import CPU, interleaved, median_ratio, steps_per_second
-from sim.learning.engine.backends.precision import tensor_cores
+from sim.learning.engine.backends.precision import allowing_tf32
 
 TITLE = "Engine"
 TEXT = f"""\
@@ -48,7 +48,7 @@ def _row(
 ) -> Row:
     device, seconds = effort.device, SECONDS * effort.share
     peak_bytes(device)
-    with tensor_cores(precision):
+    with allowing_tf32(precision):
         engine = with_engine(model, clients, way, device, precision, batch)
         contenders = {"engine": partial(steps_per_second, engine, seconds, device)}
         found = interleaved(contenders, 1)  # alone, to measure its memory
@@ -110,7 +110,7 @@ def _one_of_them(
     model, device = next(each for each in MODELS_MEASURED if each.name == name), torch.device(device_name)
     train: Callable[[], int] = with_engine(model, clients, "auto", device)
     wait: Callable[..., object] = barrier.wait  # type: ignore[attr-defined]
-    with tensor_cores("float32"):
+    with allowing_tf32("float32"):
         train()
         wait(60)
         results.put(steps_per_second(train, seconds, device))

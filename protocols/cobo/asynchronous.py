@@ -12,7 +12,7 @@ from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.pace import TimeForPeers
-from protocols.shared.pair_ledger import Account, Ledger
+from protocols.shared.pair_ledger import Account, PairStepLedger
 from protocols.shared.silence import Silence
 
 OWED_MAX = 30
@@ -36,7 +36,7 @@ class PairState:
     `asking`: an update is in progress.
     """
 
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: PairStepLedger = field(default_factory=PairStepLedger)
     latest: LatestModel | None = None
     pulled: int = 0
     sampled: float = 0.0
@@ -51,7 +51,7 @@ def is_far_behind(iterations: int, others: int) -> bool:
     return 2 * iterations < others
 
 
-def without_model(peer: str, pair: PairState | None) -> PairState | None:
+def state_of_departed_peer(peer: str, pair: PairState | None) -> PairState | None:
     """Return the state to keep for a peer that leaves: all except the model, which would be outdated."""
     if pair is not None:
         pair.latest = None
@@ -67,7 +67,7 @@ class CoBoAsynchronous(Client):
     def setup(self) -> None:
         self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, self.settings.domain == "simplex", lazy=True)
-        self.known = PerPeer(self, PairState, on_departure=without_model)
+        self.known = PerPeer(self, PairState, on_departure=state_of_departed_peer)
         self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
         self.earlier: list[tuple[Vector, float, int]] = []
@@ -125,7 +125,7 @@ class CoBoAsynchronous(Client):
         peers = set(self.peers)
         for peer, pair in self.known.items():
             if peer not in peers:
-                without_model(peer, pair)
+                state_of_departed_peer(peer, pair)
         self.pairs.take_back_shares()
 
     # --- updates of pairs -----------------------------------------------------------------------------------

@@ -117,13 +117,15 @@ class PairWeights(Component):
     def _project(self, row: Mapping[str, float | Scalar]) -> None:
         """Set the peers' shares to the point of the simplex nearest to the values in `row`; deferred."""
         if row:
-            for name, level in zip(row, self.client.apply(levelled, *row.values()), strict=True):
+            for name, level in zip(
+                row, self.client.apply(subtract_simplex_threshold, *row.values()), strict=True
+            ):
                 pair = self._pairs[name]
                 pair.weight = level.clip(0.0, 1.0)
                 pair.level = level if self.lazy else pair.weight
 
 
-def levelled(*row: Tensor) -> tuple[Tensor, ...]:
+def subtract_simplex_threshold(*row: Tensor) -> tuple[Tensor, ...]:
     """Subtract the threshold whose positive remainders are the projection on the simplex; for `apply`.
 
     Clipped to [0, 1], the values equal the result of `mathematics.project_on_simplex`.

@@ -35,7 +35,12 @@ from actors.settings.quantities import Weight
 from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start_requirement,
+    plain_sgd_requirements,
+)
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector
@@ -58,7 +63,7 @@ class CrossExchange(Exchange):
     gradient: Vector
 
 
-def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
+def project_to_agreement(own: Tensor, *others: Tensor, margin: float) -> Tensor:
     """Return the point z [P] nearest to `own` with <z, g> >= 0 for all other g [P].
 
     With a margin, return z = own + sum u g for the u >= margin that minimize |z|^2. Computed by accelerated
@@ -98,8 +103,8 @@ class CrossGradients(Client):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
-            common_start("shared"),
-            *plain_sgd("uses single gradients as steps, and has its own momentum"),
+            common_start_requirement("shared"),
+            *plain_sgd_requirements("uses single gradients as steps, and has its own momentum"),
         )
 
     def setup(self) -> None:
@@ -113,7 +118,7 @@ class CrossGradients(Client):
         if self.crossed:
             # Descent along -eta g_ij, so that the margin is in units of gradients.
             others = [-self.compute.learning_rate * gradient for gradient in self.crossed.values()]
-            change = self.apply(agreeing, change, *others, margin=self.settings.margin)
+            change = self.apply(project_to_agreement, change, *others, margin=self.settings.margin)
         if self.velocity is not None and self.settings.momentum:
             change = change + self.settings.momentum * self.velocity
         self.velocity = change

@@ -42,7 +42,7 @@ from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.client import Client
 from protocols.framework.per_peer import PerPeer
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.silence import PatienceSettings, Silence
@@ -165,7 +165,7 @@ class Dada(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared"),)
+        return (common_start_requirement("shared"),)
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

@@ -19,7 +19,12 @@ from collections.abc import Sequence
 from actors.settings.quantities import Count
 from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, two_way_links
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start_requirement,
+    two_way_links_requirement,
+)
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Vector
@@ -80,8 +85,8 @@ class DFedAvgM(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         made_for = "takes local steps of SGD with momentum"
         return (
-            *two_way_links(settings),
-            common_start("shared"),
+            *two_way_links_requirement(settings),
+            common_start_requirement("shared"),
             Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
             Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
         )

@@ -30,7 +30,7 @@ from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_uniform
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.shared.averaging import neighbour_mean
@@ -64,7 +64,7 @@ def regular_graph(names: tuple[str, ...], degree: int, seed: int, number: int) -
     return {names[i]: [names[j] for j in sorted(graph[i])] for i in graph}
 
 
-class _Persistent(Reminders):
+class _PersistentReminders(Reminders):
     """Reminders that continue while a peer is rounds behind, because its late message may be lost.
 
     A peer may itself wait for others, and so on. If the time between requests grew without limit, each link
@@ -89,7 +89,7 @@ class ChangingRounds(Rounds):
 
     client: "ELOracle"
     earlier = 4
-    reminders = _Persistent
+    reminders = _PersistentReminders
 
     def arrived(self, envelope: Envelope) -> None:
         # Summed over all rounds here: a sender with more delay than this client may be late by that much.
@@ -136,7 +136,7 @@ class ELOracle(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         all_known = "draws graphs of all clients, so each client must know all others; must"
         return (
-            common_start("shared"),
+            common_start_requirement("shared"),
             Requirement(
                 "clients.topology.kind", lambda kind: kind == "complete", f'{all_known} be "complete"'
             ),

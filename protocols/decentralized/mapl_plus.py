@@ -10,7 +10,7 @@ again until its next iteration ends, and in bad weather this costs more than col
 from collections.abc import Sequence
 from typing import final
 
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
 from protocols.mapl.method import MAPL, MAPLAsynchronous
 
 
@@ -35,4 +35,4 @@ class MaplPlus(MAPL):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (*super().requirements(settings), common_start("shared-backbone", "shared"))
+        return (*super().requirements(settings), common_start_requirement("shared-backbone", "shared"))

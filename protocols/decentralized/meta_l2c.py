@@ -38,7 +38,7 @@ from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_rng
 from protocols.framework.per_peer import PerPeer
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
@@ -88,13 +88,13 @@ class MetaL2CSettings(PatienceSettings):
     held-out samples, and keep the result of its own training if the help of peers is worse."""
 
 
-def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
+def sketch_update(update: Tensor, signs: Tensor, size: int) -> Tensor:
     """Return the sketch [size] of an update [P], scaled to length 1: sums of every size-th signed value."""
     unit = update * signs / (torch.linalg.vector_norm(update) + _EPSILON)
     return torch.nn.functional.pad(unit, (0, -unit.shape[0] % size)).reshape(-1, size).sum(dim=0)
 
 
-def encoded(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
+def encode_sketch(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
     """Return the code [codes] of a sketch; phi: the hidden layer's matrix and biases, and the last matrix."""
     inner = hidden * sketch.shape[0]
     units = torch.tanh(phi[:inner].reshape(hidden, -1) @ sketch + phi[inner : inner + hidden])
@@ -103,13 +103,13 @@ def encoded(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
 
 def shares(phi: Tensor, sketches: Tensor, hidden: int, codes: int, temperature: float) -> Tensor:
     """Return the weights [n] that the first of n clients gives to their updates, from sketches [n, size]."""
-    found = torch.stack([encoded(phi, row, hidden, codes) for row in sketches])
+    found = torch.stack([encode_sketch(phi, row, hidden, codes) for row in sketches])
     return torch.softmax(found @ found[0] / temperature, dim=0)
 
 
 def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder: Any) -> tuple[Tensor, ...]:
     """Return the weight that the client of the first update gives to each update [P]."""
-    sketches = torch.stack([sketched(update, signs, size) for update in updates])
+    sketches = torch.stack([sketch_update(update, signs, size) for update in updates])
     return tuple(shares(phi, sketches, **encoder))
 
 
@@ -120,7 +120,7 @@ def encoder_slope(
 
     gradient: the gradient of the loss with respect to the mixed model [P].
     """
-    sketches = torch.stack([sketched(update, signs, size) for update in updates])
+    sketches = torch.stack([sketch_update(update, signs, size) for update in updates])
     worth = torch.stack(updates) @ gradient
 
     def value(phi: Tensor) -> Tensor:
@@ -130,12 +130,12 @@ def encoder_slope(
     return slope / (torch.linalg.vector_norm(slope) + _EPSILON)
 
 
-def joined(update: Tensor, phi: Tensor) -> Tensor:
+def concatenate_update(update: Tensor, phi: Tensor) -> Tensor:
     """Return both vectors, concatenated."""
     return torch.cat([update, phi])
 
 
-class WeighedUpdates(Client):
+class MetaL2CBase(Client):
     """Common base of both forms of meta-L2C."""
 
     Settings = MetaL2CSettings
@@ -147,7 +147,7 @@ class WeighedUpdates(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         needed = "has an encoder that learns from held-out samples; must be more than 0"
         return (
-            common_start("shared"),
+            common_start_requirement("shared"),
             Requirement("data.validation_share", lambda share: share > 0, needed),
         )
 
@@ -169,7 +169,7 @@ class WeighedUpdates(Client):
     def shared_vector(self) -> Vector:
         """Return the last update and the encoder; an update of zeros if the client no longer trains."""
         update = 0.0 * self.update if self.finished else self.update
-        found: Vector = self.apply(joined, update, self.phi)
+        found: Vector = self.apply(concatenate_update, update, self.phi)
         return found
 
     async def local_update(self) -> Vector:
@@ -244,7 +244,7 @@ class WeighedUpdates(Client):
 
 
 @final
-class MetaL2CAsynchronous(WeighedUpdates):
+class MetaL2CAsynchronous(MetaL2CBase):
     """meta-L2C without rounds: updates are mixed as they arrive."""
 
     def setup(self) -> None:
@@ -292,7 +292,7 @@ class MetaL2CAsynchronous(WeighedUpdates):
 
 
 @final
-class MetaL2C(WeighedUpdates):
+class MetaL2C(MetaL2CBase):
     """Client of meta-L2C in rounds."""
 
     search_space = SearchSpace(

@@ -30,7 +30,12 @@ from pydantic import Field
 from actors.settings.quantities import Count, CountOrZero
 from protocols.framework.client import Client
 from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start_requirement,
+    plain_sgd_requirements,
+)
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
@@ -77,7 +82,10 @@ class SPDB(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared", "shared-backbone"), *plain_sgd("is a stochastic-gradient method"))
+        return (
+            common_start_requirement("shared", "shared-backbone"),
+            *plain_sgd_requirements("is a stochastic-gradient method"),
+        )
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

@@ -30,9 +30,9 @@ from protocols.framework.client import Client
 from protocols.framework.requirements import (
     ProtocolSettings,
     Requirement,
-    common_start,
-    held_back,
-    two_way_links,
+    common_start_requirement,
+    held_out_requirement,
+    two_way_links_requirement,
 )
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
@@ -58,7 +58,7 @@ class ValidationTrustSettings(ProtocolSettings):
     """Maximum wait for a silent neighbor, which gets repeated requests meanwhile."""
 
 
-def trust(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
+def trust_weights(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
     """Return weights [n] for losses [n] of n models, the client's first; 1 for its own if none is finite."""
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":
@@ -92,7 +92,11 @@ class ValidationTrust(Client):
         assert isinstance(settings, ValidationTrustSettings)
         if settings.alone:
             return ()
-        return (*two_way_links(settings), common_start("shared"), *held_back(settings.losses_on))
+        return (
+            *two_way_links_requirement(settings),
+            common_start_requirement("shared"),
+            *held_out_requirement(settings.losses_on),
+        )
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
@@ -111,7 +115,7 @@ class ValidationTrust(Client):
             self.trusted = {}
             return
         losses = await model_losses(self, models.values(), self.settings.losses_on)
-        weights = trust(losses, self.settings.judged_by).tolist()
+        weights = trust_weights(losses, self.settings.judged_by).tolist()
         # A diverged model must not enter with a weight of 0, since 0 times nan is nan.
         self.params = mix([(w, model) for w, model in zip(weights, models.values(), strict=True) if w > 0])
         self.trusted = dict(zip(models, weights, strict=True))

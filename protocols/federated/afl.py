@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.framework.mathematics import project_on_simplex
-from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundSettings
@@ -52,7 +52,9 @@ class AFLSettings(RoundSettings):
     """Model that is evaluated: the last model that a client received, or the average of all."""
 
 
-def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: float) -> dict[str, float]:
+def ascend_weights(
+    weights: Mapping[str, float], losses: Mapping[str, float], rate: float
+) -> dict[str, float]:
     """Return each client's lambda after a step of ascent along the known losses."""
     raised = [weight + rate * losses.get(client, 0.0) for client, weight in weights.items()]
     return dict(zip(weights, project_on_simplex(raised).tolist(), strict=True))
@@ -75,7 +77,7 @@ class AFLServer(RoundServer):
                 [(weights[client] / total, answer.params) for client, answer in answers.items()]
             )
         losses = {client: float(answer.loss) for client, answer in answers.items()}
-        self.weights = ascended(weights, losses, self.settings.ascent_rate)
+        self.weights = ascend_weights(weights, losses, self.settings.ascent_rate)
 
 
 class AFL(RoundClient):
@@ -97,7 +99,7 @@ class AFL(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("is stochastic gradient descent and ascent")
+        return plain_sgd_requirements("is stochastic gradient descent and ascent")
 
     @property
     def steps_of_a_round(self) -> int:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
-from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
+from protocols.framework.requirements import ProtocolSettings, Requirement, held_out_requirement
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.judging import model_losses
@@ -123,7 +123,7 @@ class FedFomo(RoundClient):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, FedFomoSettings)
-        return () if settings.alone else held_back(settings.losses_on)
+        return () if settings.alone else held_out_requirement(settings.losses_on)
 
     async def work(self, task: OthersModels) -> MixedAndTrained:
         weights: dict[str, float] = {}

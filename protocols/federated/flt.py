@@ -104,7 +104,7 @@ class FLTSettings(RoundSettings):
         return (clients if self.threshold else min(self.clusters, clients)) * model
 
 
-def encoded(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
+def encode_samples(samples: Tensor, encoder: Tensor, embedding: int) -> Tensor:
     """Return the codes [n * embedding] of samples [n * numbers], by the encoder [numbers * embedding]."""
     matrix = encoder.reshape(-1, embedding)
     return (samples.reshape(-1, matrix.shape[0]) @ matrix).flatten()
@@ -269,7 +269,7 @@ class FLT(RoundClient):
         """Return the centroids of this client's samples."""
         samples, width = self.inputs(), self.settings.embedding
         flops = 2.0 * samples.shape[0] * width
-        points = await self.apply(encoded, samples, encoder, embedding=width, flops=flops)
+        points = await self.apply(encode_samples, samples, encoder, embedding=width, flops=flops)
         seed = int(self.rng.integers(2**31))
         found = k_means_centroids(points.numpy().reshape(-1, width), self.settings.centroids, seed)
         return Centroids(self.vector(found.flatten()))

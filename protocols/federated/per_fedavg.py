@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.federated.fedavg import FedAvgSettings
-from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
@@ -78,7 +78,7 @@ class PerFedAvg(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("uses single gradients as steps")
+        return plain_sgd_requirements("uses single gradients as steps")
 
     async def trained(self, start: Vector) -> Vector:
         """Return the common model after the local steps of a round; also update the personal model."""

@@ -29,7 +29,7 @@ from typing import Any
 from actors.settings.quantities import Count, PositiveWeight, ShareBelowOne, Weight
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.hypernetwork import based, generated, pulled_back, size
+from protocols.shared.hypernetwork import append_start_model, backpropagate, generated, size
 from protocols.shared.hypernetwork import initial as first
 from protocols.shared.server_rounds import (
     Assignment,
@@ -73,7 +73,7 @@ class PFedHNServer(RoundServer):
     def setup(self) -> None:
         self.widths = (self.settings.embedding, *self.settings.hidden, *self.params.shape)
         start = first(self.widths, self.rng, self.settings.spread)
-        self.phi: Vector = self.apply(based, self.vector(start), self.params)
+        self.phi: Vector = self.apply(append_start_model, self.vector(start), self.params)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """Model that the server sent to each client of the round."""
@@ -97,7 +97,7 @@ class PFedHNServer(RoundServer):
         for client, answer in received.items():
             change = self.sent[client] - answer.params
             of_phi, slope = self.apply(
-                pulled_back, self.phi, self.embeddings[client], change, widths=self.widths, leak=0.0
+                backpropagate, self.phi, self.embeddings[client], change, widths=self.widths, leak=0.0
             )
             slopes.append(of_phi)
             self.embeddings[client] = self.stepped(client, self.embeddings[client], [(rate, slope)])

@@ -28,7 +28,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
@@ -118,7 +118,7 @@ class PFedMe(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd("finds personal models by SGD")
+        return plain_sgd_requirements("finds personal models by SGD")
 
     async def work(self, task: Any) -> object:
         answer = await super().work(task)

@@ -18,7 +18,7 @@ is evaluated by its last trained model; with `broadcast = "all"` by its head and
 from collections.abc import Sequence
 from typing import Any
 
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
 from protocols.framework.search_space import LOCAL_STEPS, SearchSpace
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.server_rounds import RoundClient
@@ -43,7 +43,7 @@ class FedPer(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared", "shared-backbone"),)
+        return (common_start_requirement("shared", "shared-backbone"),)
 
     def setup(self) -> None:
         self.backbone = SharedPart(self, "backbone")

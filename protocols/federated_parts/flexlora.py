@@ -36,11 +36,11 @@ from protocols.shared.low_rank import (
     TrainedFactors,
     best_factors,
     concatenated_factors,
-    refitted,
+    refit_factors,
     sizes_and_places,
+    sizes_of_largest_rank,
     sum_of_products,
     weighted_factors,
-    widest,
     with_factors,
 )
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
@@ -88,7 +88,7 @@ class FlexLoRAServer(RoundServer):
         """
         if self.average is None:
             return None, ()
-        sizes = self.sizes.get(client) or widest(list(self.sizes.values()))
+        sizes = self.sizes.get(client) or sizes_of_largest_rank(list(self.sizes.values()))
         if sizes not in self.cut:
             self.cut[sizes] = self.apply(best_factors, self.average, sizes=sizes)
         return self.cut[sizes], sizes
@@ -138,6 +138,6 @@ class FlexLoRA(RoundClient):
         factors: Any = given.factors
         if given.sizes != self.sizes:
             own = self.apply(concatenated_factors, self.params, sizes=self.sizes, places=self.places)
-            factors = self.apply(refitted, factors, own, given=given.sizes, sizes=self.sizes)
+            factors = self.apply(refit_factors, factors, own, given=given.sizes, sizes=self.sizes)
         model: Vector = self.apply(with_factors, self.params, factors, sizes=self.sizes, places=self.places)
         return model

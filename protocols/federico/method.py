@@ -8,7 +8,7 @@ from protocols.federico.local_work import evaluated_models, local_loss, train_by
 from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, held_back
+from protocols.framework.requirements import ProtocolSettings, Requirement, held_out_requirement
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
@@ -36,7 +36,7 @@ class FedeRiCo(Client):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, FedericoSettings)
-        return (*super().requirements(settings), *held_back(settings.losses_on))
+        return (*super().requirements(settings), *held_out_requirement(settings.losses_on))
 
     def setup(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

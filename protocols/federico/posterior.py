@@ -38,7 +38,7 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 
 
 @dataclass
-class Record:
+class CandidateLosses:
     """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
     tried: whether the candidate was evaluated since it joined; if not, it is chosen before all others. True
@@ -67,12 +67,12 @@ class LossTable:
     def __init__(self, candidates: Iterable[str], momentum: float | None) -> None:
         self.momentum = momentum
         self.round = 0
-        self.records = {name: Record() for name in candidates}
+        self.records = {name: CandidateLosses() for name in candidates}
 
     def admit(self, name: str) -> None:
         """Admit `name`, which has joined or returned: it is tried next. Its earlier losses still count."""
         if name not in self.records:
-            self.records[name] = Record(last=np.nan, tracked=np.nan)
+            self.records[name] = CandidateLosses(last=np.nan, tracked=np.nan)
         self.records[name].tried = False
 
     def record(self, losses: Mapping[str, float]) -> None:
@@ -81,7 +81,7 @@ class LossTable:
             record = self.records[name]
             tracked = self._after(record, self.round)
             if not np.isfinite(tracked):  # it has never been tried, or had diverged
-                tracked = self._after(Record(last=loss), self.round)
+                tracked = self._after(CandidateLosses(last=loss), self.round)
             record.tracked, record.round = tracked, self.round
             record.last, record.tried = loss, True
         self.round += 1
@@ -90,7 +90,7 @@ class LossTable:
         """Return the tracked loss L of a candidate after the last round; nan if it has never been tried."""
         return self._after(self.records[name], self.round)
 
-    def _after(self, record: Record, number: int) -> float:
+    def _after(self, record: CandidateLosses, number: int) -> float:
         """Return the tracked L after round `number`, if the candidate has not been evaluated since then."""
         rounds = number - record.round
         if not rounds:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
-from actors.delivery.round_messages import borrowed_rounds
+from actors.delivery.round_messages import temporary_round_messages
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext
 from protocols.framework.node import CurrentModel, ModelWanted, Node
 from protocols.framework.objectives import Objective
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links_requirement
 from protocols.framework.search_space import SearchSpace
 from protocols.framework.server import ServerPlan
 from protocols.framework.vectors import Scalar, Vector, mix
@@ -85,7 +85,7 @@ class Client(Node):
         models: list[Vector] = []
         newcomers: set[str] = set()
         attempts = 0
-        with borrowed_rounds(self) as messages:  # it requests lost models again
+        with temporary_round_messages(self) as messages:  # it requests lost models again
             while not models and attempts < _ATTEMPTS_TO_START:
                 others = [peer for peer in self.senders if peer not in newcomers]
                 chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
@@ -185,7 +185,7 @@ class Client(Node):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         """Return the method's requirements on the scenario; `unusual` lists keys that may deviate."""
-        return two_way_links(settings) if cls.two_way else ()
+        return two_way_links_requirement(settings) if cls.two_way else ()
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:

@@ -27,7 +27,7 @@ class Component(NodeListener):
         client._add_component(self)
 
 
-def weakly(method: C) -> C:
+def weak_callback(method: C) -> C:
     """Return a function that calls a bound method without keeping its object alive.
 
     A function is returned unchanged.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 
 from actors.actor import Actor
-from actors.delivery.round_trips import doubled_s
+from actors.delivery.round_trips import doubled_wait_s
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from protocols.framework.context import ClientContext
@@ -190,7 +190,7 @@ class Node(Actor):
         start_s = self.now
         for times in count():
             silent_s = self.now - start_s
-            await self.sleep(max(doubled_s(_SEEK_AFTER_S, times), silent_s / _SEEK_PARTS))
+            await self.sleep(max(doubled_wait_s(_SEEK_AFTER_S, times), silent_s / _SEEK_PARTS))
             if peer in self.peers or silent_s > _SEEK_FOR_S:
                 return
             self.tell(peer, AreYouThere())

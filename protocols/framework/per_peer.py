@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component, weak_callback
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -38,8 +38,8 @@ class PerPeer(Component, dict[str, V]):
         on_departure: Callable[[str, V | None], V | None] | None = None,
     ) -> None:
         super().__init__(client)
-        self._make = weakly(make) if make else None
-        self._on_departure = weakly(on_departure) if on_departure else None
+        self._make = weak_callback(make) if make else None
+        self._on_departure = weak_callback(on_departure) if on_departure else None
 
     def __missing__(self, peer: str) -> V:
         if self._make is None:

@@ -54,7 +54,9 @@ class GaussianMechanism:
         self._noise.releases += 1
         noise = self._noise.rng.standard_normal(vector.shape)
         deviation = self.noise_multiplier * self.clip
-        released: Vector = self._client.apply(noisy, vector, noise, clip=self.clip, deviation=deviation)
+        released: Vector = self._client.apply(
+            clip_and_add_noise, vector, noise, clip=self.clip, deviation=deviation
+        )
         return released
 
     def epsilon(self, delta: float) -> float:
@@ -62,7 +64,7 @@ class GaussianMechanism:
         return epsilon(self.noise_multiplier, self.releases, delta)
 
 
-def noisy(vector: Tensor, noise: Tensor, clip: float, deviation: float) -> Tensor:
+def clip_and_add_noise(vector: Tensor, noise: Tensor, clip: float, deviation: float) -> Tensor:
     """Return a vector [n] clipped to the norm `clip`, plus `deviation` times the noise [n]."""
     factor = clip / vector.norm().clamp(min=clip)  # exactly 1 for a vector within the norm
     return vector * factor + deviation * noise
@@ -85,11 +87,11 @@ def epsilon(noise_multiplier: float, releases: int, delta: float, share: float =
         return 0.0
     if noise_multiplier == 0:
         return math.inf
-    return _spent(noise_multiplier, releases, delta, share)
+    return _rdp_epsilon(noise_multiplier, releases, delta, share)
 
 
 @lru_cache(maxsize=4096)
-def _spent(noise_multiplier: float, releases: int, delta: float, share: float) -> float:
+def _rdp_epsilon(noise_multiplier: float, releases: int, delta: float, share: float) -> float:
     try:
         from opacus.accountants.analysis import rdp
     except ModuleNotFoundError:

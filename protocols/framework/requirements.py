@@ -40,7 +40,7 @@ class Requirement:
     problem: str
 
 
-def common_start(*allowed: str) -> Requirement:
+def common_start_requirement(*allowed: str) -> Requirement:
     """Return the requirement of methods without a server that average models or backbones."""
     means_little = (
         "averages layers of different clients, which has little effect if the layers start from "
@@ -52,7 +52,7 @@ def common_start(*allowed: str) -> Requirement:
     )
 
 
-def plain_sgd(method: str) -> tuple[Requirement, ...]:
+def plain_sgd_requirements(method: str) -> tuple[Requirement, ...]:
     """Return the requirements of methods whose formulas assume plain SGD.
 
     method: the reason, for the error, such as "uses single gradients as steps".
@@ -63,13 +63,13 @@ def plain_sgd(method: str) -> tuple[Requirement, ...]:
     )
 
 
-def held_back(on: str) -> tuple[Requirement, ...]:
+def held_out_requirement(on: str) -> tuple[Requirement, ...]:
     """Return the requirement of held-out samples if `on` is "validation", otherwise no requirement."""
     problem = "compares models on held-out samples; must be more than 0"
     return (Requirement("data.validation_share", bool, problem),) if on == "validation" else ()
 
 
-def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
+def two_way_links_requirement(settings: ProtocolSettings) -> tuple[Requirement, ...]:
     """Return the requirement of methods in which both ends of a link receive from each other."""
     if settings.alone:
         return ()

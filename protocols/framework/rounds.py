@@ -13,7 +13,7 @@ from actors.arguments import require_seconds
 from actors.delivery.round_messages import RoundMessages, round_mark
 from actors.message import RepeatRequest, RoundMark
 from protocols.framework.client import Client
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component, weak_callback
 from protocols.framework.vectors import Vector
 
 M = TypeVar("M")
@@ -63,10 +63,10 @@ class Rounds(Component, RoundMessages):
         """Peers that take part in the current round with this client."""
         self.degree = 0
         """Number of partners at the start of the current round."""
-        self._announced = weakly(announced or self._own_model)
-        self._neighbours = weakly(neighbours) if neighbours else None
-        self._missed = weakly(missed or client.suspect)
-        self._refuses = weakly(refuses) if refuses else None
+        self._announced = weak_callback(announced or self._own_model)
+        self._neighbours = weak_callback(neighbours) if neighbours else None
+        self._missed = weak_callback(missed or client.suspect)
+        self._refuses = weak_callback(refuses) if refuses else None
         self._recipients: frozenset[str] | None = None  # of the present round; None before the first
         self._kind: type | None = None
         self._gathered = False

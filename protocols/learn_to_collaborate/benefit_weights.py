@@ -10,7 +10,7 @@ from protocols.framework.mathematics import project_on_simplex
 from protocols.shared.hypernetwork import Floats
 
 
-def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str) -> Floats:
+def projected_step(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str) -> Floats:
     """Return d [n] after one step down the gradient, with entries of at least `floor` and sum 1.
 
     how = "clip": clipped to [floor, 1] and divided by the sum (eqs. 27 and 28), after which an entry may be a
@@ -31,7 +31,7 @@ def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str
     raise ValueError(f'unknown projection "{how}"; known: clip, simplex')
 
 
-def necessary(d: ArrayLike, target: int, rule: str, least: float) -> list[int]:
+def optimal_collaborators(d: ArrayLike, target: int, rule: str, least: float) -> list[int]:
     """Return the numbers of a target's optimal collaborators, itself included, from its best weights d [n].
 
     rule = "threshold": weights of more than `least` times the equal share 1/n (appendix B.2). rule =

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocols.framework.client import Client
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component, weak_callback
 from protocols.learn_to_collaborate.equilibrium import (
     Benefits,
     affected_by_arrival,
@@ -60,7 +60,7 @@ class Coordinator(Component):
         self.stages: list[Stage] = []
         self.assignments: dict[str, CoalitionAssignment] = {}
         self.confirmed: dict[str, CoalitionAssignment] = {}
-        self._join = weakly(join)
+        self._join = weak_callback(join)
 
     def stepped_down(self) -> None:
         """Stop searching: another client leads."""

@@ -7,7 +7,7 @@ set); here only the optimal collaborator sets are known, because Specific Pareto
 The paper leaves one case open: it assumes that optimal collaborator sets are unique. If several are equally
 good, the smallest is taken, and of these the first in the clients' order. Strongly connected components of
 the benefit graph then need not be stable, and possibly none is: a coalition is then found inside a component
-that could do without the others (`_shrunk`), so that Axioms 1 and 2 hold in any case.
+that could do without the others (`_shrink_to_stable`), so that Axioms 1 and 2 hold in any case.
 
 The axioms also admit other partitions than the one found here. In these, a client keeps others from their
 common optimum, although none of these others gains by leaving alone.
@@ -70,7 +70,7 @@ def stable_coalitions(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple
     components = strongly_connected(benefit_graph(benefits, everybody))
     found = [members for members in components if is_stable(benefits, members, everybody)]
     if not found and components:
-        found = [_shrunk(benefits, everybody)]
+        found = [_shrink_to_stable(benefits, everybody)]
     return found
 
 
@@ -111,7 +111,7 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
         mine = next((coalition for coalition in stage if client in coalition), None)
         if mine is not None:
             remaining = [member for member in mine if member != client]
-            return _pooled(remaining, stages[number + 1 :]) if remaining else []
+            return _members_of_all(remaining, stages[number + 1 :]) if remaining else []
     return []
 
 
@@ -125,7 +125,9 @@ def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: It
     for number, stage in enumerate(stages):
         broken = [coalition for coalition in stage if not wanting.isdisjoint(coalition)]
         if broken:
-            return _pooled([client for coalition in broken for client in coalition], stages[number + 1 :])
+            return _members_of_all(
+                [client for coalition in broken for client in coalition], stages[number + 1 :]
+            )
     return []
 
 
@@ -138,7 +140,7 @@ def without_coalitions_of(
     return [stage for stage in remaining if stage]
 
 
-def _pooled(members: Iterable[C], stages: Sequence[Sequence[tuple[C, ...]]]) -> list[C]:
+def _members_of_all(members: Iterable[C], stages: Sequence[Sequence[tuple[C, ...]]]) -> list[C]:
     return sorted([*members, *[client for stage in stages for coalition in stage for client in coalition]])
 
 
@@ -168,7 +170,7 @@ def _parts_without_a_member(
     return [part for part in parts if part]
 
 
-def _shrunk(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
+def _shrink_to_stable(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
     """Return a stable coalition where no component is stable, by removing clients while a part can leave."""
     members = clients
     while parts := _parts_without_a_member(benefits, members, clients):

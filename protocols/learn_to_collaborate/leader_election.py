@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component, weak_callback
 from protocols.learn_to_collaborate.messages import FromLeader, HigherTerm, LeaderPing
 from protocols.shared.silence import Silence
 
@@ -46,7 +46,7 @@ class LeaderElection(Component):
         super().__init__(client)
         self.patience = patience
         self.term: Term = (0, first)
-        self._lead, self._stepped_down = weakly(lead), weakly(stepped_down)
+        self._lead, self._stepped_down = weak_callback(lead), weak_callback(stepped_down)
         self._leading: list[asyncio.Task[None]] = []
         self._received_s = 0.0  # time of the leader's last message
         self._silence = Silence(client, patience)

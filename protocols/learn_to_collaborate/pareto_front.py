@@ -14,7 +14,16 @@ import numpy as np
 
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
-from protocols.shared.hypernetwork import Floats, based, generated, initial, pulled_back, size, slope, widened
+from protocols.shared.hypernetwork import (
+    Floats,
+    add_input,
+    append_start_model,
+    backpropagate,
+    generated,
+    initial,
+    input_gradient,
+    size,
+)
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -38,7 +47,7 @@ class ParetoFront:
         self.clients = list(clients)
         self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
         first = owner.vector(initial(self._widths, owner.rng, settings.spread))
-        self._weights: Vector = owner.apply(based, first, start)
+        self._weights: Vector = owner.apply(append_start_model, first, start)
         self._velocity: Vector | None = None
 
     @property
@@ -52,7 +61,7 @@ class ParetoFront:
 
     def admit(self, client: str) -> None:
         """Add an input for a client. The optimizer's velocity is reset."""
-        self._weights = self._owner.apply(widened, self._weights, widths=self._widths)
+        self._weights = self._owner.apply(add_input, self._weights, widths=self._widths)
         self._velocity = None
         self.clients.append(client)
         self._widths = (len(self.clients), *self._widths[1:])
@@ -72,7 +81,7 @@ class ParetoFront:
         """
         d = self._input(shares)
         found = await self._owner.apply(
-            slope, self._weights, d, gradient, flops=2 * self._flops, **self._form
+            input_gradient, self._weights, d, gradient, flops=2 * self._flops, **self._form
         )
         by_client = dict(zip(self.clients, found.numpy().tolist(), strict=True))
         return {client: by_client[client] for client in shares}
@@ -83,7 +92,7 @@ class ParetoFront:
         for shares, gradient in found:
             d, flops = self._input(shares), 2 * self._flops
             of_weights, _ = await self._owner.apply(
-                pulled_back, self._weights, d, gradient, flops=flops, **self._form
+                backpropagate, self._weights, d, gradient, flops=flops, **self._form
             )
             terms.append((1.0, of_weights))
         if self._velocity is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.vectors import Vector, mix
-from protocols.learn_to_collaborate.benefit_weights import moved, necessary
+from protocols.learn_to_collaborate.benefit_weights import optimal_collaborators, projected_step
 from protocols.learn_to_collaborate.leader_election import LeaderElection
 from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
@@ -122,7 +122,7 @@ class ParetoSearch(Component):
         await self.wait_for_gradients()
         arrived, self.arrived = self.arrived, []
         if arrived:
-            await self.front.learn(summed(arrived))
+            await self.front.learn(sum_gradients(arrived))
 
     async def wait_for_gradients(self) -> None:
         """Wait until all requested gradients have come, or time is up."""
@@ -155,7 +155,7 @@ class ParetoSearch(Component):
                 return None
             slope = await self.front.slope(shares, answer.gradient)
             before, floor = d, settings.floor / count
-            d = moved(
+            d = projected_step(
                 d, [slope[c] for c in clients], settings.search_learning_rate, floor, settings.projection
             )
             if np.abs(d - before).max() <= settings.search_tolerance:
@@ -165,7 +165,7 @@ class ParetoSearch(Component):
         found = await self.validation_gradient(target, await self.front.model(shares))
         if found is None or found.loss is None:
             return None
-        numbers = necessary(d, clients.index(target), settings.rule, settings.least)
+        numbers = optimal_collaborators(d, clients.index(target), settings.rule, settings.least)
         return Optimum(shares, frozenset([clients[number] for number in numbers]), float(found.loss))
 
     def watch(self, target: str, shares: Shares) -> None:
@@ -189,7 +189,7 @@ class ParetoSearch(Component):
                 task.cancel()
 
 
-def summed(arrived: Sequence[tuple[str, Shares, Vector]]) -> list[tuple[Shares, Vector]]:
+def sum_gradients(arrived: Sequence[tuple[str, Shares, Vector]]) -> list[tuple[Shares, Vector]]:
     """Return (d, sum_i d_i g_i over the clients that answered) for each d with an answer."""
     rounds: dict[int, tuple[Shares, list[tuple[float, Vector]]]] = {}
     for client, shares, gradient in arrived:

@@ -151,14 +151,14 @@ def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, 
 
 
 @dataclass(frozen=True)
-class PeerWeights:
+class CollaborationWeights:
     """Weights of a client: for itself, and for its peers by name; 0 or more, with sum 1."""
 
     itself: float
     peers: Mapping[str, float]
 
 
-def admit(before: PeerWeights, peer: str) -> PeerWeights:
+def add_peer_share(before: CollaborationWeights, peer: str) -> CollaborationWeights:
     """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
     In the authors' form, a newcomer gets a weight only in this way: with "sign", the weights of all
@@ -170,18 +170,18 @@ def admit(before: PeerWeights, peer: str) -> PeerWeights:
     members = [before.itself, *before.peers.values()]
     share = 1.0 / (1 + sum(weight > 0 for weight in members))
     kept = {name: weight * (1 - share) for name, weight in before.peers.items()}
-    return PeerWeights(before.itself * (1 - share), kept | {peer: share})
+    return CollaborationWeights(before.itself * (1 - share), kept | {peer: share})
 
 
 def learn_weights(
-    before: PeerWeights,
+    before: CollaborationWeights,
     head: ArrayLike,
     heads: Mapping[str, ArrayLike],
     sample_count: int,
     samples: Mapping[str, int],
     classes: int,
     how: GraphLearning,
-) -> PeerWeights:
+) -> CollaborationWeights:
     """Update a client's weights by `how.steps` projected steps, and return the new ones.
 
     `heads` are flat heads [K * (d_z + 1)] and `samples` numbers of training samples, for the same peers; a
@@ -217,7 +217,7 @@ def learn_weights(
         moved = weights - how.learning_rate * direction
         weights[:judged] = _rounded_to_zero(project_on_simplex(moved[:judged], total), total)
     learned = weights.tolist()
-    return PeerWeights(learned[0], dict(zip([*heads, *unjudged], learned[1:], strict=True)))
+    return CollaborationWeights(learned[0], dict(zip([*heads, *unjudged], learned[1:], strict=True)))
 
 
 def _rounded_to_zero(weights: Floats, total: float) -> Floats:

@@ -13,7 +13,7 @@ from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import Rounds
 from protocols.framework.search_space import Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
-from protocols.mapl.graph_learning import NEGLIGIBLE, PeerWeights, admit, learn_weights
+from protocols.mapl.graph_learning import NEGLIGIBLE, CollaborationWeights, add_peer_share, learn_weights
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted, RoundKnowledge
 from protocols.mapl.neighbours import Neighbours
 from protocols.mapl.settings import MaplSettings
@@ -110,19 +110,21 @@ class MaplClient(Client):
             if knowledge.head is not None and (peer in neighbours.shares or self.is_peer(peer))
         }
         heads = {peer: each.head.numpy() for peer, each in known.items() if each.head is not None}
-        before = PeerWeights(1.0 - sum(neighbours.shares.values()), neighbours.shares)
+        before = CollaborationWeights(1.0 - sum(neighbours.shares.values()), neighbours.shares)
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
         neighbours.adopt({peer: share for peer, share in self.cgl(before, heads).items() if share > 0}, heads)
 
-    def cgl(self, before: PeerWeights, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+    def cgl(self, before: CollaborationWeights, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """Return the peers' weights after collaborative graph learning (CGL)."""
         neighbours = self.neighbours
         head, classes = self.part(self.params, "head").numpy(), self.compute.classes
         samples = {peer: neighbours.known[peer].samples for peer in heads}
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
-    def with_strangers(self, before: PeerWeights, heads: Mapping[str, np.ndarray]) -> PeerWeights:
+    def with_strangers(
+        self, before: CollaborationWeights, heads: Mapping[str, np.ndarray]
+    ) -> CollaborationWeights:
         """Return the weights, with an equal share for each stranger whose share CGL would not reduce.
 
         The step along the sign moves all similar peers by the same amount, so it never lifts a stranger's
@@ -132,10 +134,10 @@ class MaplClient(Client):
         strangers = [
             peer for peer, head in heads.items() if peer not in neighbours.shares and np.isfinite(head).all()
         ]
-        tried = reduce(admit, strangers, before)
+        tried = reduce(add_peer_share, strangers, before)
         learned = self.cgl(tried, heads) if strangers else {}
         welcome = [peer for peer in strangers if learned[peer] >= tried.peers[peer] - NEGLIGIBLE]
-        return reduce(admit, welcome, before)
+        return reduce(add_peer_share, welcome, before)
 
     @property
     def heads_wanted(self) -> int:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.per_peer import PerPeer
-from protocols.mapl.graph_learning import PeerWeights, admit
+from protocols.mapl.graph_learning import CollaborationWeights, add_peer_share
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 from protocols.mapl.settings import MaplSettings
 
 
 @dataclass
-class Contact:
+class NeighbourState:
     """State of one peer as a neighbor.
 
     received_s: time of its last message as a neighbor. asked_s: time of the request for its knowledge, if it
@@ -38,7 +38,7 @@ class Neighbours(Component):
         self.settings = settings
         self.shares: dict[str, float] = {}  # weights of the neighbors; the client has the remainder to 1
         self.known = PerPeer[Knowledge](client)  # the latest knowledge of each peer that sent some
-        self.contacts = PerPeer(client, Contact, on_departure=self._peer_left)
+        self.contacts = PerPeer(client, NeighbourState, on_departure=self._peer_left)
         self.has_judged = False  # whether CGL ever ran
         self.started = False
         client.round_trips.wait_at_first(settings.patience)
@@ -102,7 +102,7 @@ class Neighbours(Component):
         self.known.pop(peer, None)
         contact = self.contacts.pop(peer, None)
         if contact is not None and contact.unlinked:
-            self.contacts[peer] = Contact(unlinked=True)
+            self.contacts[peer] = NeighbourState(unlinked=True)
         share = self.shares.pop(peer, 0.0)
         judged = {other for other in self.shares if self.contacts[other].judged or not self.has_judged}
         kept = sum([weight for other, weight in self.shares.items() if other not in judged])
@@ -179,9 +179,13 @@ class Neighbours(Component):
         contact.has_new_head |= knowledge.head is not None
         learned = self.settings.graph_learning or sender in self.shares
         if self.started and not on_demand and not learned and self.client.is_peer(sender):
-            self.shares = dict(admit(PeerWeights(1.0 - sum(self.shares.values()), self.shares), sender).peers)
+            self.shares = dict(
+                add_peer_share(
+                    CollaborationWeights(1.0 - sum(self.shares.values()), self.shares), sender
+                ).peers
+            )
             contact.received_s = self.client.now
 
-    def _peer_left(self, peer: str, contact: Contact | None) -> None:
+    def _peer_left(self, peer: str, contact: NeighbourState | None) -> None:
         """Drop a peer that has left, with its weight."""
         self.drop(peer)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from protocols.membership.cyclon import Cyclon
 from protocols.membership.swim import ALIVE, DEAD, FailureDetector, SwimSettings
-from protocols.membership.view import Chance, Goodbye, MembershipView, NeighbourView, Tell
+from protocols.membership.view import Goodbye, MembershipView, NeighbourView, RandomSource, Tell
 
 
 class SwimView(NeighbourView):
@@ -26,7 +26,7 @@ class SwimView(NeighbourView):
         neighbours: Iterable[str],
         absent: Collection[str],
         loop: asyncio.AbstractEventLoop,
-        draws: Chance,
+        draws: RandomSource,
         settings: SwimSettings,
     ) -> None:
         super().__init__(name, neighbours, absent)
@@ -109,7 +109,7 @@ class SampledView(MembershipView):
         name: str,
         service: ContactService,
         loop: asyncio.AbstractEventLoop,
-        draws: Callable[[str], Chance],
+        draws: Callable[[str], RandomSource],
         settings: SamplingSettings,
     ) -> None:
         super().__init__(name)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from protocols.membership.swim import sample
-from protocols.membership.view import Chance, MembershipMessage, Tell
+from protocols.membership.view import MembershipMessage, RandomSource, Tell
 
 Entry = tuple[str, int]
 """Name and its age, in shuffles."""
@@ -52,7 +52,7 @@ class Cyclon:
         self,
         name: str,
         loop: asyncio.AbstractEventLoop,
-        draws: Chance,
+        draws: RandomSource,
         contacts: Callable[[], Sequence[str]],
         *,
         view_size: int,

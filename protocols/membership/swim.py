@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from protocols.membership.view import Chance, MembershipMessage, Tell
+from protocols.membership.view import MembershipMessage, RandomSource, Tell
 
 ALIVE, SUSPECT, DEAD, LEFT = range(4)
 News = tuple[str, int, int]
@@ -124,7 +124,7 @@ class FailureDetector:
         self,
         name: str,
         loop: asyncio.AbstractEventLoop,
-        draws: Chance,
+        draws: RandomSource,
         settings: SwimSettings,
         changed: Callable[[str, bool], None],
     ) -> None:
@@ -380,7 +380,7 @@ def _overrides(status: int, incarnation: int, member: _WatchedMember) -> bool:
     return incarnation >= member.incarnation and member.status in _UP
 
 
-def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:
+def sample(draws: RandomSource, names: Sequence[str], count: int) -> list[str]:
     """Return `count` different names in random order, or all if there are fewer."""
     pool = list(names)
     count = min(count, len(pool))

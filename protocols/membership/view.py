@@ -14,7 +14,7 @@ Tell = Callable[[str, object], object]
 """Function such as `Actor.tell`: `tell(peer, message)` sends the message and does not wait."""
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """Source of random numbers."""
 
     def uniform(self) -> float:

@@ -96,7 +96,9 @@ class Adam:
         return moved, Adam(self.learning_rate, self.weight_decay, steps, mean, square)
 
 
-def bound(log_likelihoods: Floats, weights: Floats, log_prior: Floats, temperature: float = 1.0) -> float:
+def attention_lower_bound(
+    log_likelihoods: Floats, weights: Floats, log_prior: Floats, temperature: float = 1.0
+) -> float:
     """Return the lower bound of eq. 58 without the models' prior.
 
     All arrays are [..., n], with an entry for each candidate, including the client itself.

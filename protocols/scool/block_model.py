@@ -36,7 +36,7 @@ def concentration(own: Floats, alpha: Floats) -> Floats:
     return own + alpha
 
 
-def membership(
+def block_membership(
     gamma: Floats, others: Floats, outgoing: Floats, incoming: Floats, probabilities: Floats
 ) -> Floats:
     """Return the membership Omega_i [M] (eqs. 20, 21, 48).
@@ -66,7 +66,7 @@ def edge_probabilities(present: Floats, possible: Floats) -> Floats:
     return np.clip(ratio, PROBABILITY_MIN, 1 - PROBABILITY_MIN)
 
 
-def bound(
+def block_lower_bound(
     log_likelihoods: Floats,
     weights: Floats,
     memberships: Floats,

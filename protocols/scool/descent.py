@@ -47,7 +47,7 @@ class ThetaUpdate(Component, ABC):
         return self.posterior.prior.own_weight / total, 1 / total
 
 
-class PeersUpdates(ThetaUpdate):
+class FirstOrderUpdate(ThetaUpdate):
     """First-order cross gradients: peers' gradients at their own models, instead of at this client's model.
 
     A client trains first, and sends its peers the trained model.
@@ -76,7 +76,7 @@ class PeersUpdates(ThetaUpdate):
         return mixed
 
 
-class JudgedFirst(ThetaUpdate):
+class EvaluationFirstUpdate(ThetaUpdate):
     """Base of updates in which the peers' answers come before the local steps."""
 
     async def model_to_judge(self, number: int) -> Vector:
@@ -95,7 +95,7 @@ class JudgedFirst(ThetaUpdate):
         """Return the client's model after its local steps, combined with the peers' contributions."""
 
 
-class GivenWeights(JudgedFirst):
+class FixedPriorUpdate(EvaluationFirstUpdate):
     """Dirac prior: eq. 16, which is D-PSGD."""
 
     async def descended(self, oldest: int | None) -> Vector:
@@ -116,7 +116,7 @@ class GivenWeights(JudgedFirst):
         return [(kept, self.client.params), *[(w, model) for w, model in models if model is not None]]
 
 
-class ExactGradients(JudgedFirst):
+class ExactGradientUpdate(EvaluationFirstUpdate):
     """Cross gradients at this client's model, which the peers have computed at the start of the iteration."""
 
     async def descended(self, oldest: int | None) -> Vector:
@@ -143,5 +143,7 @@ class ExactGradients(JudgedFirst):
 def make_descent(client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> ThetaUpdate:
     """Return the M-step that the settings select."""
     posterior = evaluations.posterior
-    kind = GivenWeights if posterior.fixed else ExactGradients if posterior.exact else PeersUpdates
+    kind = (
+        FixedPriorUpdate if posterior.fixed else ExactGradientUpdate if posterior.exact else FirstOrderUpdate
+    )
     return kind(client, settings, evaluations)

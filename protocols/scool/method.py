@@ -6,7 +6,12 @@ from typing import final
 
 from actors.delivery.round_messages import RoundMessages
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, held_back
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start_requirement,
+    held_out_requirement,
+)
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
 from protocols.scool.asynchronous import SCooLAsynchronous
@@ -37,7 +42,7 @@ class SCooL(Client):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, SCooLSettings)
-        return (common_start("shared"), *held_back(settings.judged_on))
+        return (common_start_requirement("shared"), *held_out_requirement(settings.judged_on))
 
     def setup(self) -> None:
         self.weights_are_shares = self.settings.prior == "attention"

@@ -54,7 +54,7 @@ def edge_counts(sending: Floats, receiving: Floats, weights: Floats) -> tuple[Fl
     return (weights[:, None] * sending).T @ receiving, sending.T @ receiving
 
 
-def bound(
+def mixed_lower_bound(
     log_likelihoods: Floats,
     weights: Floats,
     sending: Floats,

@@ -11,7 +11,7 @@ from protocols.framework.vectors import Scalar, Vector
 from protocols.scool.messages import Beliefs, PeerEvaluation, Shared
 from protocols.scool.priors import PRIORS
 from protocols.scool.settings import SCooLSettings
-from protocols.shared.push_sum import Mass
+from protocols.shared.push_sum import PushSumMass
 from protocols.shared.safeguard import Safeguard
 
 RENEWED = 0.1
@@ -83,7 +83,7 @@ class Posterior(Component):
         self.row = PerPeer[float](client)
         """Weights w_ij of the peers that count now."""
         self.prior = PRIORS[settings.prior](self.client, settings)
-        self.mass: Mass | None = None
+        self.mass: PushSumMass | None = None
 
     @property
     def fixed(self) -> bool:
@@ -168,7 +168,9 @@ class Posterior(Component):
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None
         if numbers is not None:
-            self.mass = Mass(numbers, 1.0) if self.mass is None else self.mass.renewed(numbers, RENEWED)
+            self.mass = (
+                PushSumMass(numbers, 1.0) if self.mass is None else self.mass.renewed(numbers, RENEWED)
+            )
             if client.iterations >= self.settings.learn_after:
                 self.prior.learn(self.mass.average)
             if targets:
@@ -182,7 +184,7 @@ class Posterior(Component):
     def merge(self, message: Shared) -> None:
         """Merge the numbers and the encoder that a peer has sent."""
         if message.numbers is not None:
-            other = Mass(message.numbers, message.weight)
+            other = PushSumMass(message.numbers, message.weight)
             self.mass = other if self.mass is None else self.mass.with_(other)
         if message.encoder is not None:
             self.prior.merge(message.encoder.astype(float), message.steps)

@@ -130,7 +130,7 @@ class BlockPrior(Prior):
             pairs = list(self.weights)
             outgoing = np.array([self.weights[peer] for peer in pairs])
             incoming = np.array([self.incoming.get(peer, np.nan) for peer in pairs])
-            self.membership = block_model.membership(
+            self.membership = block_model.block_membership(
                 self.gamma, self.rows(pairs), outgoing, incoming, self.probabilities
             )
         return dict(zip(names, evidence.tolist(), strict=True))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar
 
-from actors.delivery.round_trips import doubled_s
+from actors.delivery.round_trips import doubled_wait_s
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
@@ -154,5 +154,5 @@ class AsyncClient(Client):
                 answer: Start = await self.ask(server, report, timeout=timeout, attempts=more * _ATTEMPTS)
                 return answer
             except (PeerUnavailable, RemoteError):  # the message is lost, or the server is away
-                await self.sleep(doubled_s(_PAUSE_S, times))
+                await self.sleep(doubled_wait_s(_PAUSE_S, times))
         raise AssertionError("the loop above has no end")

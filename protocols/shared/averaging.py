@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
-from protocols.framework.component import Component, weakly
+from protocols.framework.component import Component, weak_callback
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import Vector, mix
@@ -65,8 +65,8 @@ class PairAveraging(Component):
         self.patience = patience
         self.asked: str | None = None
         """Peer whose answer is awaited."""
-        self._answered = weakly(answered) if answered else None
-        self._met = weakly(met) if met else None
+        self._answered = weak_callback(answered) if answered else None
+        self._met = weak_callback(met) if met else None
 
     def start(self) -> None:
         """Start an exchange with a random peer, unless one is in progress."""

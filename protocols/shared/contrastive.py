@@ -17,25 +17,25 @@ Reduction = Literal["mean", "sum"]
 """Reduction over the rows of a batch."""
 
 
-def exact(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """Return values in float32 or wider: half precisions are converted, float64 stays."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def products(left: Tensor, right: Tensor) -> Tensor:
+def inner_products(left: Tensor, right: Tensor) -> Tensor:
     """Return inner products [B, C] of the rows of [B, d] and [C, d], never in half precision."""
     device = left.device.type
     casts = torch.amp.is_autocast_available(device)  # False on the meta device, which only counts memory
     with torch.autocast(device, enabled=False) if casts else nullcontext():
-        return exact(left) @ exact(right).mT
+        return at_least_float32(left) @ at_least_float32(right).mT
 
 
 def normalized(rows: Tensor) -> Tensor:
     """Return rows [B, d] scaled to length 1; rows of zeros stay zero."""
-    return functional.normalize(exact(rows), dim=-1)
+    return functional.normalize(at_least_float32(rows), dim=-1)
 
 
-def reduced(rows: Tensor, reduction: Reduction) -> Tensor:
+def reduce_losses(rows: Tensor, reduction: Reduction) -> Tensor:
     """Return the mean or sum of the rows' losses [B]."""
     return rows.mean() if reduction == "mean" else rows.sum()
 
@@ -64,14 +64,14 @@ def supervised_contrastive(
     others = ~torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
     positives = (labels[:, None] == labels[None, :]) & others
     lowest = torch.finfo(rows.dtype).min  # not -inf, with which the branch not taken below would be nan
-    logits = products(rows, rows) / temperature
+    logits = inner_products(rows, rows) / temperature
     total = logits.masked_fill(~others, lowest).logsumexp(dim=1)
     count = positives.sum(dim=1)
     if variant == "paper":
         within = (logits * positives).sum(dim=1) / count.clamp(min=1)
     else:
         within = logits.masked_fill(~positives, lowest).logsumexp(dim=1)
-    return reduced(torch.where(count > 0, total - within, torch.zeros_like(total)), reduction)
+    return reduce_losses(torch.where(count > 0, total - within, torch.zeros_like(total)), reduction)
 
 
 def prototype_contrast(
@@ -86,9 +86,9 @@ def prototype_contrast(
     length and without a temperature (in the code, it cancels).
     """
     if variant == "paper":
-        similarities = products(normalized(projections), normalized(prototypes)) / temperature
+        similarities = inner_products(normalized(projections), normalized(prototypes)) / temperature
     else:
-        similarities = products(normalized(projections), prototypes)
+        similarities = inner_products(normalized(projections), prototypes)
     return functional.cross_entropy(similarities, labels)
 
 
@@ -99,8 +99,8 @@ def uniformity(prototypes: Tensor, temperature: float = 1.0, variant: Variant = 
     directions that add up to 0) and K - 1 (all equal); no temperature.
     code: exp(<xi^k, xi^r>/tau) in place of the cosine, with prototypes of any length.
     """
-    rows = normalized(prototypes) if variant == "paper" else exact(prototypes)
-    similarities = products(rows, rows)
+    rows = normalized(prototypes) if variant == "paper" else at_least_float32(prototypes)
+    similarities = inner_products(rows, rows)
     if variant == "code":
         similarities = (similarities / temperature).exp()
     same = torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)

@@ -26,7 +26,7 @@ def size(widths: Sequence[int]) -> int:
 
 
 def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0) -> Floats:
-    """Return the initial flat parameters without the last layer's biases, which `based` adds.
+    """Return the initial flat parameters without the last layer's biases, which `append_start_model` adds.
 
     They are uniform within 1/sqrt(inputs of the layer), as usual; the last layer's matrix is scaled by
     `spread`.
@@ -40,7 +40,7 @@ def initial(widths: Sequence[int], rng: np.random.Generator, spread: float = 1.0
     return np.concatenate(parts)
 
 
-def based(first: Tensor, start: Tensor) -> Tensor:
+def append_start_model(first: Tensor, start: Tensor) -> Tensor:
     """Append the model [P] `start`, near which generated models begin, to the parameters `first`."""
     return torch.cat([first, start])
 
@@ -53,7 +53,7 @@ def generated(weights: Tensor, inputs: Tensor, widths: tuple[int, ...], leak: fl
     return _activations(weights, inputs, widths, leak)[-1]
 
 
-def pulled_back(
+def backpropagate(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of a loss with respect to the flat parameters and to the inputs [N].
@@ -68,7 +68,7 @@ def pulled_back(
     return torch.cat(parts), of_inputs
 
 
-def slope(
+def input_gradient(
     weights: Tensor, inputs: Tensor, gradient: Tensor, widths: tuple[int, ...], leak: float | None
 ) -> Tensor:
     """Return the gradient of a loss with respect to the inputs [N] only.
@@ -78,7 +78,7 @@ def slope(
     return _gradients(weights, _activations(weights, inputs, widths, leak), gradient, widths, leak)[-1]
 
 
-def widened(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
+def add_input(weights: Tensor, widths: tuple[int, ...]) -> Tensor:
     """Return the flat parameters for one more input; its first-layer column is the mean of the others.
 
     The hypernetwork then treats the newcomer as the average of all others, until it has learned more.

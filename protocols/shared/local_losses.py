@@ -20,7 +20,7 @@ from protocols.framework.objectives import (
 from protocols.shared.contrastive import (
     Reduction,
     Variant,
-    exact,
+    at_least_float32,
     prototype_contrast,
     supervised_contrastive,
     uniformity,
@@ -67,7 +67,9 @@ class PersonalizedModelLoss:
         embedding = model.embed(parameters, x)
         losses: list[Tensor] = []
         if self.cross_entropy:
-            losses.append(functional.cross_entropy(exact(embedding.scores), y, reduction=self.reduction))
+            losses.append(
+                functional.cross_entropy(at_least_float32(embedding.scores), y, reduction=self.reduction)
+            )
         if self.contrastive:
             rows = _projections(embedding.projections)
             losses.append(supervised_contrastive(rows, y, self.temperature, self.variant, self.reduction))
@@ -157,7 +159,7 @@ class ContrastiveClassifier:
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
         labelled = y.shape[0] * self.cross_entropy_views // 2
-        loss = functional.cross_entropy(exact(embedding.scores[:labelled]), y[:labelled])
+        loss = functional.cross_entropy(at_least_float32(embedding.scores[:labelled]), y[:labelled])
         loss = loss + supervised_contrastive(embedding.features, y, self.temperature, self.variant)
         return loss + self.rho * self._distance(model, parameters)
 
@@ -187,9 +189,9 @@ class ContrastiveClassifier:
         return {"head.weight": of_weight.reshape(weight.shape), "head.bias": of_bias}
 
     def _distance(self, model: Model, parameters: Parameters) -> Tensor:
-        anchor = exact(model.tensor(parameters, "head_anchor")).detach()
-        weight = exact(model.tensor(parameters, "head.weight")).flatten()
-        bias = exact(model.tensor(parameters, "head.bias"))
+        anchor = at_least_float32(model.tensor(parameters, "head_anchor")).detach()
+        weight = at_least_float32(model.tensor(parameters, "head.weight")).flatten()
+        bias = at_least_float32(model.tensor(parameters, "head.bias"))
         has_anchor = (anchor != 0).any()
         # Without an anchor the head takes its role, so the distance and its gradient are 0.
         apart = torch.where(has_anchor, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
@@ -216,11 +218,11 @@ class FeaturePrototypes:
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
-        prototypes = exact(model.tensor(parameters, "class_means")).detach()
+        prototypes = at_least_float32(model.tensor(parameters, "class_means")).detach()
         known = (prototypes != 0).any(dim=1)
-        apart = exact(embedding.features) - prototypes[y]
+        apart = at_least_float32(embedding.features) - prototypes[y]
         pull = (apart.square() * known[y][:, None]).mean()
-        return functional.cross_entropy(exact(embedding.scores), y) + self.strength * pull
+        return functional.cross_entropy(at_least_float32(embedding.scores), y) + self.strength * pull
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
         """Return the gradients, as any `ClosedForm` does."""

@@ -163,7 +163,7 @@ def best_factors(products: Tensor, *, sizes: Sizes) -> Tensor:
     return torch.cat(pieces).float()
 
 
-def refitted(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -> Tensor:
+def refit_factors(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -> Tensor:
     """Convert factors of the sizes `given` to factors of the sizes `sizes`.
 
     A smaller rank keeps the first columns of A and rows of B; in factors from `best_factors`, these are the
@@ -179,6 +179,6 @@ def refitted(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -> Ten
     return torch.cat(pieces)
 
 
-def widest(sizes: Sequence[Sizes]) -> Sizes:
+def sizes_of_largest_rank(sizes: Sequence[Sizes]) -> Sizes:
     """Return the sizes with the largest sum of ranks."""
     return max(sizes, key=lambda each: (sum([rank for _, rank, _, _ in each]), each))

@@ -38,7 +38,7 @@ class Correction:
 
 
 @dataclass
-class Ledger:
+class PairStepLedger:
     """Steps of one end of a pair: `made` by this end itself, and `taken` over from the other end."""
 
     made: int = 0

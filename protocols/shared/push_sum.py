@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Mass:
+class PushSumMass:
     """Numbers [n] with a weight, more than 0."""
 
     numbers: Floats
@@ -34,14 +34,14 @@ class Mass:
         return self.numbers / self.weight
 
     @property
-    def half(self) -> Mass:
+    def half(self) -> PushSumMass:
         """Half of the mass: one half is kept, the other is sent."""
-        return Mass(self.numbers / 2, self.weight / 2)
+        return PushSumMass(self.numbers / 2, self.weight / 2)
 
-    def with_(self, other: Mass) -> Mass:
+    def with_(self, other: PushSumMass) -> PushSumMass:
         """Return the sum of this mass and another."""
-        return Mass(self.numbers + other.numbers, self.weight + other.weight)
+        return PushSumMass(self.numbers + other.numbers, self.weight + other.weight)
 
-    def renewed(self, numbers: Floats, share: float) -> Mass:
+    def renewed(self, numbers: Floats, share: float) -> PushSumMass:
         """Return the mass with `share` of it replaced by present numbers [n] of weight 1."""
-        return Mass((1 - share) * self.numbers + share * numbers, (1 - share) * self.weight + share)
+        return PushSumMass((1 - share) * self.numbers + share * numbers, (1 - share) * self.weight + share)

@@ -23,8 +23,8 @@ from sim.cli.exit_codes import (
     exit_code_of_interrupt,
     exit_on_errors,
     list_pairs,
-    run_shown,
-    show,
+    run_with_progress,
+    show_result,
     stop,
     stop_if_cut_short,
     stop_if_failed,
@@ -47,12 +47,12 @@ app = typer.Typer(
 )
 
 
-class WorkersOn(StrEnum):
+class WorkerKind(StrEnum):
     threads = "threads"
     ray = "ray"
 
 
-class Listing(StrEnum):
+class ListedKind(StrEnum):
     protocols = "protocols"
     datasets = "datasets"
     models = "models"
@@ -90,8 +90,8 @@ def run(
     data_dir: options.DataDir = None,
     device: options.Device = options.DeviceChoice.auto,
     on: Annotated[
-        WorkersOn, Option(help="Workers that compute parts of batches: local threads, or Ray.")
-    ] = WorkersOn.threads,
+        WorkerKind, Option(help="Workers that compute parts of batches: local threads, or Ray.")
+    ] = WorkerKind.threads,
     address: options.Address = None,
     verify: Annotated[bool, Option("--verify", help="Run twice and compare the traces.")] = False,
     checkpoint_every: options.CheckpointEvery = None,
@@ -127,8 +127,8 @@ def run(
         "checkpoints_s": checkpoint_at or (),
     }
     with _workers(on, address) as workers:
-        result = run_shown(scenario, file, quiet=quiet, **chosen, **workers)
-    show(result)
+        result = run_with_progress(scenario, file, quiet=quiet, **chosen, **workers)
+    show_result(result)
     if result.directory is not None and not result.unwritten:
         with exit_on_errors(file):
             _write_exports(result.directory, trace, tracked)
@@ -153,9 +153,9 @@ def check(
     unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(file):
-        from sim.studies.cells import Stated
+        from sim.studies.cells import StatedScenario
 
-        of_runs, alone = Stated(file, overrides or (), unset or (), not no_code).of_runs()
+        of_runs, alone = StatedScenario(file, overrides or (), unset or (), not no_code).of_runs()
     of_all = [*(alone.set if alone else ()), *of_runs.overrides]
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
@@ -210,10 +210,10 @@ def watch(
     """Show runs and sweeps in progress on a page that only this machine can open; Ctrl-C ends it."""
     with exit_on_errors():
         require_packages("watch", "watch", "starlette", "uvicorn")
-        from sim.cli.watch import bound, watch_server
+        from sim.cli.watch import listening_socket, watch_server
 
         with (
-            bound(directory, port) as listening,
+            listening_socket(directory, port) as listening,
             signals_handled_by(raise_interrupted),
             suppress(KeyboardInterrupt),
         ):
@@ -226,14 +226,14 @@ def watch(
 
 @app.command("list")
 def list_(
-    what: Annotated[Listing, Argument(help="The kind of names to list.")],
+    what: Annotated[ListedKind, Argument(help="The kind of names to list.")],
     spaces: Annotated[
         bool, Option("--spaces", help="With protocols: list the settings that `coterie tune` searches.")
     ] = False,
 ) -> None:
     """List the names that scenarios can use."""
     with exit_on_errors():
-        if spaces and what is not Listing.protocols:
+        if spaces and what is not ListedKind.protocols:
             raise UserError(f"--spaces: only protocols have search spaces, not {what}")
         if spaces:
             from sim.studies.tuning.listing import space_lines
@@ -269,9 +269,9 @@ for _command in (resume, fork, explain, explore, export, pretrain, init):
 
 
 @contextmanager
-def _workers(on: WorkersOn, address: str | None) -> Iterator[dict[str, Any]]:
+def _workers(on: WorkerKind, address: str | None) -> Iterator[dict[str, Any]]:
     """Return the setting of `run_scenario` for the workers; empty for the default."""
-    if on is WorkersOn.threads:
+    if on is WorkerKind.threads:
         options.refuse_address(address)
         yield {}
         return
@@ -329,12 +329,12 @@ def _require_before_end(scenario: "Scenario", checkpoints_s: Sequence[float]) ->
         )
 
 
-def _listing(what: Listing) -> dict[str, str]:
-    if what is Listing.protocols:
+def _listing(what: ListedKind) -> dict[str, str]:
+    if what is ListedKind.protocols:
         from sim.scenario.protocol_lookup import list_protocols
 
         return list_protocols()
-    if what is Listing.scenarios:
+    if what is ListedKind.scenarios:
         from sim.scenario.reading import scenario_files, scenario_question
 
         found = {str(path): scenario_question(path) for path in scenario_files()}
@@ -347,7 +347,7 @@ def _listing(what: Listing) -> dict[str, str]:
     from sim.scenario.refusals import kind_descriptions
 
     return kind_descriptions(
-        {Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what]
+        {ListedKind.datasets: Data, ListedKind.models: Model, ListedKind.partitions: PartitionKind}[what]
     )
 
 

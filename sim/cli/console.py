@@ -124,7 +124,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     table.add_column()
     if (after := outcome.interrupted(summary)) is not None:
         table.add_row("interrupted", after, style="red")
-    for line in outcome.headlines(summary):
+    for line in outcome.main_problems(summary):
         table.add_row("problem", escape(line), style="red")
     for name, value in _rows(summary):
         table.add_row(name, escape(value))
@@ -136,10 +136,10 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages, wall_s = summary["messages"], summary["wall_seconds"]
     judged_by = measure_called(summary.get("measure", "accuracy"))
     rows = [("protocol", outcome.protocol(summary))]
-    if (forked := outcome.fork(summary)) is not None:
+    if (forked := outcome.fork_origin_text(summary)) is not None:
         rows.append(("fork", forked.removeprefix("fork ")))
     if accuracy["mean"] is not None:
-        rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.whom(summary)})"))
+        rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.clients_text(summary)})"))
     for measure in MEASURES:
         mean = (summary.get(measure.name) or {}).get("mean")
         if mean is not None and measure.name != "accuracy":
@@ -150,12 +150,12 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if summary.get("help") is not None:
-        rows.append(("gain over training alone", _gained(summary["help"], is_share=judged_by.is_share)))
+        rows.append(("gain over training alone", _gain_text(summary["help"], is_share=judged_by.is_share)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
     first, last = f"{clients['initial']:,} at the start", f"{clients['alive']:,} at the end"
-    rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
+    rows.append(("clients", ", ".join([first, *outcome.move_counts_text(summary), last])))
     rows += _population_rows(summary["population"], judged_by)
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
@@ -171,7 +171,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("energy", used))
     if (work := summary.get("work")) is not None:
         spans = [(name, work[name]) for name in ("steps", "gradients", "samples") if work[name]["max"]]
-        parts = [f"{between(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in spans]
+        parts = [f"{range_text(*(f'{of[end]:,}' for end in ('min', 'max')))} {name}" for name, of in spans]
         rows.append(("training per client", ", ".join(parts) or "none"))
     engine = summary["engine"]
     if wall_s > 0:
@@ -182,7 +182,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def between(least: str, most: str) -> str:
+def range_text(least: str, most: str) -> str:
     """Return the two ends of a range in words, or one if they are the same."""
     return least if least == most else f"{least} to {most}"
 
@@ -192,11 +192,11 @@ def _spread(values: Mapping[str, Any], measure: Measure) -> str:
     return f"{measure.text(values['mean'])} {spread}"
 
 
-def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
+def _gain_text(gained: Mapping[str, Any], *, is_share: bool) -> str:
     """Return the clients' gain over training alone, as text: the mean, the smallest and the largest gain."""
 
     def formatted(value: float) -> str:
-        return text.points(value) if is_share else f"{value:+,.4g}"
+        return text.percentage_points(value) if is_share else f"{value:+,.4g}"
 
     unit = " points" if is_share else ""
     mean = f"{formatted(gained['mean_gain'])}{unit} on average"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from sim.cli.console import ProgressLine, Terminal, results_table
-from sim.errors import UserError, errors_about, require_current_folder
-from sim.results.frames import where_from
+from sim.errors import UserError, naming_file_in_errors, require_current_folder
+from sim.results.frames import failure_origin_text
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import REPORT
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
@@ -37,7 +37,7 @@ def exit_on_errors(file: Path | None = None) -> Iterator[None]:
     from sim.kernel.clock import Deadlock
 
     try:
-        with errors_about(file):
+        with naming_file_in_errors(file):
             require_current_folder()
             yield
     except UserError as error:
@@ -78,7 +78,7 @@ def echo(line: object, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def run_shown(
+def run_with_progress(
     scenario: "Scenario",
     file: Path | None = None,
     *,
@@ -100,7 +100,7 @@ def run_shown(
             return running.run_scenario(scenario, chosen, earlier=earlier)
 
 
-def show(result: "RunResult") -> None:
+def show_result(result: "RunResult") -> None:
     failures = result.summary.get("failures") or []
     with ignoring_output_errors():
         Terminal().print(results_table(result.summary))
@@ -111,7 +111,7 @@ def show(result: "RunResult") -> None:
     for warning in result.summary.get("warnings", ()):
         echo(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):
-        echo(where_from(traceback), err=True)
+        echo(failure_origin_text(traceback), err=True)
     # A plain line: a table would wrap the path, and terminals could not open it.
     if result.directory is not None and not result.unwritten:
         report = result.directory / REPORT

@@ -9,7 +9,7 @@ from typer import Option
 from sim.cli import options
 from sim.cli.artifacts import app
 from sim.cli.console import StatusLine, Terminal
-from sim.cli.exit_codes import FAILED, echo, exit_on_errors, show, stop, stop_if_cut_short
+from sim.cli.exit_codes import FAILED, echo, exit_on_errors, show_result, stop, stop_if_cut_short
 from sim.errors import UserError
 from sim.run.interrupts import raise_interrupted, signals_handled_by
 
@@ -125,8 +125,8 @@ def _run_all(scenarios: list["Scenario"], quiet: bool, options: "RunOptions", li
 
     summaries = []
     for scenario in scenarios:
-        result = _shown(scenario, quiet, options, live)
-        show(result)
+        result = _run_with_progress(scenario, quiet, options, live)
+        show_result(result)
         _print_verdicts(result.summary)
         stop_if_cut_short(result)
         if (lost := result.summary.get("ended_by")) is not None:
@@ -201,7 +201,9 @@ def _scenarios(
     ]
 
 
-def _shown(scenario: "Scenario", quiet: bool, options: "RunOptions", live: "LiveOptions") -> "RunResult":
+def _run_with_progress(
+    scenario: "Scenario", quiet: bool, options: "RunOptions", live: "LiveOptions"
+) -> "RunResult":
     from sim.live.running import run_live
 
     console = Terminal(stderr=True)

@@ -9,12 +9,12 @@ import numpy as np
 
 from actors.settings.units import ENERGY
 from protocols.shared.server_rounds import RoundSettings
-from sim.cli.console import between
+from sim.cli.console import range_text
 from sim.core.rules import ClientBudget
-from sim.learning.data.dataset import in_list
+from sim.learning.data.dataset import names_in_one_line
 from sim.results import text
-from sim.run.local_work import IterationWork, too_short
-from sim.run.setup.memory import NUMBER_BYTES, models_bytes, own_bytes
+from sim.run.local_work import IterationWork, short_run_warning
+from sim.run.setup.memory import NUMBER_BYTES, method_bytes, models_bytes
 from sim.run.setup.plan import RunPlan
 from sim.scenario.scenario import Scenario
 
@@ -23,14 +23,14 @@ _MESSAGE_BYTES = 30  # per message in the trace, if all times differ; otherwise 
 
 def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
     """Return the (label, text) rows that `check` prints for a scenario with this plan."""
-    rounds, features = _rounds(scenario, plan), plan.learning.dataset.features
+    rounds, features = _slow_clients_text(scenario, plan), plan.learning.dataset.features
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
         ("clients", _clients(plan)),
         ("data", _data(scenario, plan)),
         *([("features", features)] if features else []),
         ("model", _models(scenario, plan)),
-        ("time", _time(scenario)),
+        ("time", _run_end_text(scenario)),
         ("training", _training(scenario, plan)),
         *_overrides(scenario, plan),
         *([("rounds", rounds)] if rounds else []),
@@ -42,16 +42,16 @@ def outline(scenario: Scenario, plan: RunPlan) -> list[tuple[str, str]]:
 
 def setting_notices(scenario: Scenario, plan: RunPlan) -> list[str]:
     """Return a line for each setting with less effect than its value suggests, or an unintended effect."""
-    lines = too_short(_trainings(plan), scenario.run.duration)
+    lines = short_run_warning(_iteration_work_of_clients(plan), scenario.run.duration)
     if not scenario.plugins:
         return [*plan.notices, *lines]
     from sim.run.code_warnings import users_files
-    from sim.run.wall_clock import wall_clock
+    from sim.run.wall_clock import clock_call_warnings
 
-    return [*plan.notices, *lines, *wall_clock(users_files(scenario))]
+    return [*plan.notices, *lines, *clock_call_warnings(users_files(scenario))]
 
 
-def _trainings(plan: RunPlan) -> list[IterationWork]:
+def _iteration_work_of_clients(plan: RunPlan) -> list[IterationWork]:
     return [
         IterationWork(client.settings, client.steps_per_epoch, client.step_s, client.steps)
         for client in plan.clients
@@ -78,7 +78,7 @@ def _data(scenario: Scenario, plan: RunPlan) -> str:
 
 def _samples(rows: Sequence[np.ndarray], purpose: str) -> str:
     counts = [len(owned) for owned in rows]
-    return f"{between(f'{min(counts):,}', f'{max(counts):,}')} {purpose}" if max(counts) else ""
+    return f"{range_text(f'{min(counts):,}', f'{max(counts):,}')} {purpose}" if max(counts) else ""
 
 
 def _models(scenario: Scenario, plan: RunPlan) -> str:
@@ -100,14 +100,14 @@ def _models(scenario: Scenario, plan: RunPlan) -> str:
     return f"{' and '.join(names)}; {', '.join(sizes)}"
 
 
-def _time(scenario: Scenario) -> str:
+def _run_end_text(scenario: Scenario) -> str:
     run = scenario.run
     ends = [f"{text.duration(run.duration)} virtual"] if run.duration is not None else []
     ends += [f"{run.iterations:,} iterations"] if run.iterations is not None else []
     ends += [f"{_budget(run.budget)} of each client"] if run.budget is not None else []
     ends += [f"{rounds:,} rounds"] if (rounds := _last_round(scenario)) is not None else []
     some = f", {text.share(run.evaluate_share)} of the clients" if run.evaluate_share < 1 else ""
-    return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)}{some})"
+    return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluations_text(scenario)}{some})"
 
 
 def _last_round(scenario: Scenario) -> int | None:
@@ -116,7 +116,7 @@ def _last_round(scenario: Scenario) -> int | None:
     return None if scenario.protocol.alone or not isinstance(method, RoundSettings) else method.rounds
 
 
-def _evaluated(scenario: Scenario) -> str:
+def _evaluations_text(scenario: Scenario) -> str:
     """Describe the number of evaluations: one at time 0, regular ones, and one at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
@@ -139,8 +139,8 @@ def _budget(budget: ClientBudget) -> str:
 
 def _training(scenario: Scenario, plan: RunPlan) -> str:
     steps_s = [client.step_s for client in plan.clients]
-    step = f"{between(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
-    most, by_time = _steps_most(scenario, plan)
+    step = f"{range_text(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
+    most, by_time = _most_training_steps(scenario, plan)
     if most == math.inf:
         return f"an unknown number of steps, {step}: the protocol decides the steps of an iteration"
     trained = ", if every device trains all the time" if by_time else ""
@@ -153,10 +153,13 @@ def _overrides(scenario: Scenario, plan: RunPlan) -> Iterator[tuple[str, str]]:
     for number in range(len(scenario.training.override)):
         pairs = zip(learning.names, learning.trainings, strict=True)
         chosen = [name for name, own in pairs if number in own.overrides]
-        yield "override", f"{number}: {len(chosen):,} of {len(learning.names):,} clients: {in_list(chosen)}"
+        yield (
+            "override",
+            f"{number}: {len(chosen):,} of {len(learning.names):,} clients: {names_in_one_line(chosen)}",
+        )
 
 
-def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
+def _most_training_steps(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
     """Return the maximum training steps of all clients, and True if the duration limits them."""
     duration_s, by_time = scenario.run.duration, False
     most = [client.steps for client in plan.clients]
@@ -168,12 +171,12 @@ def _steps_most(scenario: Scenario, plan: RunPlan) -> tuple[float, bool]:
     return sum(most), by_time
 
 
-def _rounds(scenario: Scenario, plan: RunPlan) -> str:
+def _slow_clients_text(scenario: Scenario, plan: RunPlan) -> str:
     """Describe the clients that train longer than the server's patience; "" if there are none."""
     settings = scenario.protocol.settings
     if not isinstance(settings, RoundSettings) or scenario.protocol.alone:
         return ""
-    train_s = [each.seconds for each in _trainings(plan)]
+    train_s = [each.seconds for each in _iteration_work_of_clients(plan)]
     late = [took_s for took_s in train_s if took_s > settings.patience]
     if not late:
         return ""
@@ -199,7 +202,7 @@ def _up_s(plan: RunPlan, duration_s: float) -> list[float]:
 def _memory(scenario: Scenario, plan: RunPlan) -> str:
     data, work = plan.learning.dataset, plan.learning.work
     samples = sum(part.nbytes for part in (data.train_x, data.train_y, data.test_x, data.test_y))
-    models = models_bytes(work) + own_bytes(scenario, work)
+    models = models_bytes(work) + method_bytes(scenario, work)
     models += sum(model.constant_bytes for model in plan.learning.models)
     pending = f"up to {text.size(scenario.engine.pending_limit)} of pending results"
     parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]
@@ -213,6 +216,6 @@ def _trace(scenario: Scenario, plan: RunPlan) -> str:
     """Describe the size of the trace per message. The number of messages depends on the protocol."""
     if not scenario.run.keep_messages:
         return "messages are not kept (run.keep_messages)"
-    most, _ = _steps_most(scenario, plan)
+    most, _ = _most_training_steps(scenario, plan)
     total = f", so {text.size(_MESSAGE_BYTES * most)} if each step sends one" if most < math.inf else ""
     return f"up to about {text.size(_MESSAGE_BYTES)} of events.parquet for each message{total}"

@@ -35,13 +35,13 @@ def pretrain(
         from sim.learning.language import pretraining
         from sim.run.interrupts import raise_interrupted, signals_handled_by
         from sim.scenario.reading import toml_tables
-        from sim.scenario.refusals import error_line, problems, refused
+        from sim.scenario.refusals import error_line, errors_in_file, unique_errors
 
         contents = {} if file is None else toml_tables(file)
         try:
             settings = pretraining.Pretraining.model_validate(contents)
         except ValidationError as error:
-            found = problems(pretraining.Pretraining, refused(error), contents, ())
+            found = errors_in_file(pretraining.Pretraining, unique_errors(error), contents, ())
             raise UserError("\n".join(map(error_line, found))) from None
         out = Path(settings.out)
         if os.path.exists(out) and not overwrite:

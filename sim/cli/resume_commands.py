@@ -13,14 +13,14 @@ from sim.cli.exit_codes import (
     echo,
     exit_on_errors,
     list_pairs,
-    run_shown,
-    show,
+    run_with_progress,
+    show_result,
     stop,
     stop_if_cut_short,
     stop_if_failed,
 )
 from sim.errors import UserError
-from sim.results.store.output_dir import forget, sync
+from sim.results.store.output_dir import remove_hidden_folder, sync
 from sim.run.interrupts import raise_interrupted, signals_handled_by
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _write_results(folders: list[Path], data_dir: Path | None, code: bool) -> No
 
     for folder in folders:
         result = results_of_killed(folder, data_dir=data_dir, code=code)
-        show(result)
+        show_result(result)
         stop_if_cut_short(result)
 
 
@@ -220,12 +220,12 @@ def _continue(earlier: "ResumableRun", scenario: "Scenario", quiet: bool, **sett
     for line in earlier.unusable:
         echo(f"not used: {line}", err=True)
     beside = earlier.path.parent  # the folder of the earlier run, also if that is hidden
-    result = run_shown(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)
+    result = run_with_progress(scenario, quiet=quiet, out=beside, earlier=earlier, **settings)
     if earlier.fork_s is None and result.directory is not None and not result.unwritten:
         with suppress(OSError):  # remove files of killed processes once the new results are on disk
             sync(result.directory)
             for folder in earlier.attempts:
-                forget(folder)
-    show(result)
+                remove_hidden_folder(folder)
+    show_result(result)
     stop_if_cut_short(result)
     stop_if_failed(result)

@@ -140,7 +140,7 @@ def sweep(
             return
         execute, at_once = executor(on, address, jobs, gpus, planned.threads, device, together)
         how = CellOptions(data_dir, device.value, not no_code, reports, checkpoints, at_once)
-        with resumable(quiet) as line:
+        with showing_sweep_progress(quiet) as line:
             result = sweeps.run_sweep(planned, out=out, how=how, execute=execute, show=line.show)
     _print_sweep(result)
 
@@ -176,15 +176,15 @@ def executor(
     if on is Executor.ray:  # the devices are those of the cluster
         if together > 1:
             raise UserError(f"--together {together}: runs compute together only with --on processes")
-        from sim.studies.on_ray import on_ray
+        from sim.studies.on_ray import ray_executor
 
         share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
-        return on_ray(address, threads=threads, gpus=share, jobs=jobs), None
-    from sim.studies.sweep import default_jobs, in_processes
+        return ray_executor(address, threads=threads, gpus=share, jobs=jobs), None
+    from sim.studies.sweep import default_jobs, process_executor
 
     options.refuse_address(address)
     at_once = jobs or default_jobs(threads, device.value)
-    return in_processes(at_once, together), at_once
+    return process_executor(at_once, together), at_once
 
 
 class SweepStatusLine(StatusLine):
@@ -200,7 +200,7 @@ class SweepStatusLine(StatusLine):
 
 
 @contextmanager
-def resumable(quiet: bool) -> Iterator[SweepStatusLine]:
+def showing_sweep_progress(quiet: bool) -> Iterator[SweepStatusLine]:
     """Show the progress of many runs; if the user interrupts them, exit and say how to resume."""
     line = SweepStatusLine(Terminal(stderr=True), quiet)
     try:
@@ -313,11 +313,11 @@ def runs(
     """List the runs in a folder."""
     with exit_on_errors():
         from sim.studies.footnotes import Footnotes
-        from sim.studies.listing import COLUMNS, chosen, runs_in
+        from sim.studies.listing import COLUMNS, filter_and_sort_runs, runs_in
 
         if folder is not None and out is not None and folder != out:
             raise UserError(f"--out {out}: names another folder than {folder}; pass only one of them")
-        rows = chosen(runs_in(folder or out or Path("runs")), where or (), sort)
+        rows = filter_and_sort_runs(runs_in(folder or out or Path("runs")), where or (), sort)
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
         writer.writeheader()
@@ -331,19 +331,19 @@ def runs(
         typer.echo(f"{each.mark} {each.text}")
 
 
-def _fork(directory: Path) -> str | None:
+def _fork_origin_text(directory: Path) -> str | None:
     """Name the parent and the time of a fork; None for other runs, and for unreadable ones."""
     from sim.results.store.run_directory import RunDirectory
 
     try:
-        return outcome.fork(RunDirectory(directory).provenance())
+        return outcome.fork_origin_text(RunDirectory(directory).provenance())
     except UserError:
         return None
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
     if column == "state":
-        return ", ".join(filter(None, [row["state"], _fork(Path(row["directory"]))]))
+        return ", ".join(filter(None, [row["state"], _fork_origin_text(Path(row["directory"]))]))
     if column != "result":
         return str(row[column])
     if row["result"] is None:

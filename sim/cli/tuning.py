@@ -12,7 +12,16 @@ from typer import Option
 from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
-from sim.cli.studies import Executor, Gpus, Jobs, On, executor, parsed_seeds, print_table, resumable
+from sim.cli.studies import (
+    Executor,
+    Gpus,
+    Jobs,
+    On,
+    executor,
+    parsed_seeds,
+    print_table,
+    showing_sweep_progress,
+)
 from sim.errors import require_packages
 from sim.results import text
 from sim.studies.tuning.sampler_names import SamplerName
@@ -83,14 +92,14 @@ def tune(
     with exit_on_errors(file):
         if sampler is SamplerName.tpe:
             require_packages("tune", "tune --sampler tpe", "optuna")
-        from sim.studies.cells import Stated
+        from sim.studies.cells import StatedScenario
         from sim.studies.tuning.files import write_files
         from sim.studies.tuning.methods import conditions_of, tuned_methods
         from sim.studies.tuning.tuning import Tuning, tuning_seeds
         from sim.studies.tuning.tuning import tune as run_tuning
         from sim.studies.worker import CellOptions
 
-        stated = Stated(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
+        stated = StatedScenario(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
         found = tuned_methods(stated, _names(methods), validation_share, keep or ())
         seed, conditions = found[0].stated.scenario().run.seed, conditions_of(stated, over or ())
         tuning = Tuning(file, found, trials, tuning_seeds(seeds or 2), sampler, seed, conditions)
@@ -99,7 +108,7 @@ def tune(
             return
         execute, at_once = executor(on, address, jobs, gpus, tuning.threads, device)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
-        with resumable(quiet) as line:
+        with showing_sweep_progress(quiet) as line:
             result = run_tuning(tuning, out=out, how=how, execute=execute, show=line.show)
         write_files(result)
     _print_result(result)

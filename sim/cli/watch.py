@@ -22,14 +22,14 @@ from starlette.types import Scope
 from sim.errors import UserError
 from sim.results import text
 from sim.results.measures import measure_called
-from sim.results.outcome import cautions, fork, headlines, judged, protocol
+from sim.results.outcome import cautions, final_measure_and_mean, fork_origin_text, main_problems, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import EXPLORE, HIDDEN, REPORT, is_results, is_under_way
 from sim.results.store.run_directory import RunDirectory
 from sim.run.save.progress_file import ProgressRecord
 from sim.studies.comparison import Comparison
-from sim.studies.index import DONE, INDEX, SweepIndex, in_words
+from sim.studies.index import DONE, INDEX, SweepIndex, axis_values_text
 from sim.studies.pages import study_page
 from sim.studies.study import load_study
 from sim.studies.words import key_label
@@ -53,7 +53,7 @@ _HEADERS = [
 ]
 
 
-def bound(folder: Path, port: int) -> socket.socket:
+def listening_socket(folder: Path, port: int) -> socket.socket:
     """Return the listening socket of the page; port 0 is any free port. Raises UserError."""
     if not os.path.isdir(folder):  # unlike Path.is_dir, without an error for impossible names
         raise UserError(f"{folder}: no such folder; name a folder with results")
@@ -144,10 +144,12 @@ def state(base: Path) -> dict[str, list[dict[str, Any]]]:
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEPTH_MAX):
         if HIDDEN.fullmatch(folder.name):
-            running += _described(base, folder, _running) if is_under_way(folder, unknown=True) else []
+            running += (
+                _folder_entries(base, folder, _running_entry) if is_under_way(folder, unknown=True) else []
+            )
         else:
-            sweeps += _described(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
-            ended += _described(base, folder, _ended) if is_results(folder) else []
+            sweeps += _folder_entries(base, folder, _sweep) if os.path.lexists(folder / INDEX) else []
+            ended += _folder_entries(base, folder, _ended_run_entry) if is_results(folder) else []
     warned = {each["folder"] for each in ended if each.pop("warned", False)}
     cases: dict[str, str] = {}
     for sweep in sweeps:
@@ -171,7 +173,9 @@ def _folders(base: Path, depth: int) -> list[Path]:
     return found
 
 
-def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]) -> list[dict[str, Any]]:
+def _folder_entries(
+    base: Path, folder: Path, describe: Callable[[Path], dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the entry of a folder on the page, in a list that is empty if the folder was removed."""
     try:
         where = {"folder": str(folder.relative_to(base)), "changed": folder.stat().st_mtime}
@@ -186,7 +190,7 @@ def _described(base: Path, folder: Path, describe: Callable[[Path], dict[str, An
         return []
 
 
-def _running(folder: Path) -> dict[str, Any]:
+def _running_entry(folder: Path) -> dict[str, Any]:
     match, record = HIDDEN.fullmatch(folder.name), ProgressRecord.read(folder)
     assert match is not None
     provenance: dict[str, Any] = {}
@@ -194,7 +198,7 @@ def _running(folder: Path) -> dict[str, Any]:
         provenance = RunDirectory.found(folder).provenance()
     stated = provenance.get("overrides") or ()
     facts = [
-        *filter(None, [fork(provenance)]),
+        *filter(None, [fork_origin_text(provenance)]),
         *[each for each in stated if isinstance(each, str) and not each.startswith("run.")],
         record.phase,
         f"virtual time {text.duration(record.virtual_s)}",
@@ -214,30 +218,36 @@ def _sweep(folder: Path) -> dict[str, Any]:
     states = Counter(cell.state for cell in sweep.cells)
     facts = [f"{count:,} {what}" for what, count in sorted(states.items()) if what != "failed"]
     varied = [sweep.labels.get(axis) or key_label(axis) for axis in sweep.axes if len(sweep.axes[axis]) > 1]
-    facts += [*(["by " + ", ".join(varied)] if varied else []), f"seeds {_listed(sweep.seeds)}", folder.name]
+    facts += [
+        *(["by " + ", ".join(varied)] if varied else []),
+        f"seeds {_seeds_text(sweep.seeds)}",
+        folder.name,
+    ]
     bad = [f"{states['failed']:,} failed"] if states["failed"] else []
     pages = [
         str(file.relative_to(folder)) for at in ("*.html", "*/*.html") for file in sorted(folder.glob(at))
     ]
     pages[:0] = [LIVE] if states[DONE] else []
-    cases = {cell.directory: in_words(cell.values) for cell in sweep.cells if cell.directory is not None}
+    cases = {
+        cell.directory: axis_values_text(cell.values) for cell in sweep.cells if cell.directory is not None
+    }
     share = states["done"] / len(sweep.cells)
     return {"name": sweep.name, "facts": facts, "bad": bad, "share": share, "pages": pages, "cases": cases}
 
 
-def _listed(seeds: Sequence[int]) -> str:
+def _seeds_text(seeds: Sequence[int]) -> str:
     shown = ", ".join(map(str, seeds[:_SEEDS_SHOWN]))
     return shown if len(seeds) <= _SEEDS_SHOWN else f"{shown}, ... ({len(seeds):,})"
 
 
-def _ended(folder: Path) -> dict[str, Any]:
+def _ended_run_entry(folder: Path) -> dict[str, Any]:
     summary = RunDirectory.load(folder).summary()
     facts = [protocol(summary), f"seed {summary['seed']}", text.duration(summary["virtual_seconds"])]
-    if (forked := fork(summary)) is not None:
+    if (forked := fork_origin_text(summary)) is not None:
         facts.insert(0, forked)
-    if (found := judged(summary)) is not None:
+    if (found := final_measure_and_mean(summary)) is not None:
         facts.append(f"{found[0].name} {found[0].text(found[1])}")
-    first, warned = ["interrupted"] if summary["interrupted"] else headlines(summary), cautions(summary)
+    first, warned = ["interrupted"] if summary["interrupted"] else main_problems(summary), cautions(summary)
     bad = list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in [*first, *warned]))
     facts.append("finished" if summary["finished"] else "interrupted" if summary["interrupted"] else "failed")
     pages = [page for page in (REPORT, EXPLORE) if (folder / page).is_file()]

@@ -15,7 +15,7 @@ from sim.learning.engine import Engine, Vector
 from sim.learning.engine.graph.batches import samples_of_batch
 from sim.learning.engine.graph.operations import Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob
-from sim.learning.engine.handles import known
+from sim.learning.engine.handles import known_values_handle
 
 Purpose = Literal["train", "gradient", "loss", "batch"]
 PURPOSES = get_args(Purpose)
@@ -105,7 +105,7 @@ class Draws:
             raise ValueError(f"weights must be a handle, or an array of numbers, not {given!r:.60}") from None
         if bad := [float(number) for number in numbers.ravel() if not 0 <= number < np.inf]:
             raise ValueError(f"weights must be 0 or more and finite, not {bad[0]}")
-        return known(self.engine, numbers)
+        return known_values_handle(self.engine, numbers)
 
     def weights(self, given: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
         """Return the weights of samples as a handle, and how they are assigned to samples.
@@ -141,4 +141,4 @@ def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Ve
         raise ValueError(f"predict: inputs have shape {list(values.shape)}; {wanted}")
     if not values.isfinite().all():
         raise ValueError("predict: all inputs must be finite as float32")
-    return known(engine, values.flatten())
+    return known_values_handle(engine, values.flatten())

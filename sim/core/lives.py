@@ -89,7 +89,7 @@ class Life(Generic[A]):
         kept, backup = self.actor, self.backup
         match wanted:
             case "keep" if kept is not None:
-                return wanted, partial(_late, kept)
+                return wanted, partial(_mark_late, kept)
             case "stale" if backup is not None:
                 return wanted, partial(self._restored, backup)
             case "keep" | "stale" | "fresh":
@@ -100,7 +100,7 @@ class Life(Generic[A]):
     def _restored(self, backup: Vector) -> A:
         actor = self.fresh()
         actor.params = backup
-        return _late(actor)
+        return _mark_late(actor)
 
     def set_up(self) -> None:
         """Mark the actor and its device as up."""
@@ -119,7 +119,7 @@ class Life(Generic[A]):
                 self.compute.forget()
 
 
-def _late(actor: A) -> A:
+def _mark_late(actor: A) -> A:
     actor.late = True
     return actor
 
@@ -191,7 +191,7 @@ def least_iterations(clients: Iterable[ClientLife]) -> int | None:
     return min([client.iterations for client in begun if not client.finished], default=None)
 
 
-def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
+def group_by_architecture(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
     """Group clients by the architecture of their models, so that vectors of a group have the same length."""
     groups: dict[str, list[ClientLife]] = {}
     for client in clients:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _ROUNDING = 1e-5  # of a sum of shares that were computed as float32
 
 
-def observed(name: str, value: object) -> float | Scalar:
+def check_observed_value(name: str, value: object) -> float | Scalar:
     """Check a reported value: a number, or a handle on one. Raises TypeError for other values."""
     if isinstance(value, Scalar):
         return value
@@ -33,7 +33,7 @@ def observed(name: str, value: object) -> float | Scalar:
     raise TypeError(f"observe({name!r}, {value!r:.60}): {must}, not {what}")
 
 
-def defines(clients: Sequence[ClientLife], hook: str) -> bool:
+def overrides_hook(clients: Sequence[ClientLife], hook: str) -> bool:
     """Return True if the class of these clients overrides a method such as weights()."""
     return getattr(type(clients[0].actor), hook) is not getattr(Client, hook)
 
@@ -63,7 +63,7 @@ def collaboration_weights(
     return call_actor(client, "weights", lambda weights: _require_weights(weights, clients), supervisor) or {}
 
 
-def exact_shares(weights: Mapping[str, float]) -> Mapping[str, float]:
+def remove_share_rounding(weights: Mapping[str, float]) -> Mapping[str, float]:
     """Remove float32 rounding from shares whose sum is 1; return other weights unchanged."""
     total = sum(weights.values())
     if not abs(total - 1) < _ROUNDING:

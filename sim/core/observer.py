@@ -13,15 +13,21 @@ from torch import Tensor
 from actors.supervisor import Supervisor
 from sim.core.convergence import Plateau
 from sim.core.divergence import Divergence
-from sim.core.lives import ClientLife, with_same_model
-from sim.core.observations import coalition_of, collaboration_weights, defines, exact_shares, observed
+from sim.core.lives import ClientLife, group_by_architecture
+from sim.core.observations import (
+    check_observed_value,
+    coalition_of,
+    collaboration_weights,
+    overrides_hook,
+    remove_share_rounding,
+)
 from sim.core.personalized_models import Ensemble, evaluated_models, models_and_weights
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.vector_pool import HeldRows
-from sim.learning.evaluation import look_at, measure_models
+from sim.learning.engine.vector_pool import LazyPoolRows
+from sim.learning.evaluation import checksums_and_finite, measure_models
 from sim.results.measures import ALONE, MEASURES, OWN_METRICS, measure_called, model_metric_name
 from sim.results.metrics import ALL, Metrics
 from sim.results.trace import Trace
@@ -37,7 +43,7 @@ def _require_name(name: object) -> str:
     return name
 
 
-def _taken(name: str, whose: str) -> TypeError:
+def _name_taken_error(name: str, whose: str) -> TypeError:
     return TypeError(f"observe({name!r}): {whose} itself; choose another name, such as my_{name}")
 
 
@@ -45,9 +51,9 @@ def _require_free(name: str, evaluated: Sequence[str]) -> None:
     """Reject names that the observer or coterie's code uses. evaluated: names of the measured metrics."""
     own = {*OWN_METRICS, *ALWAYS, *evaluated, *[measure.name + ALONE for measure in MEASURES]}
     if name in own or name.partition("_of_")[0] in own:
-        raise _taken(name, "coterie measures that")
+        raise _name_taken_error(name, "coterie measures that")
     if name in OF_EVERY_CLIENT:
-        raise _taken(name, "coterie records that")
+        raise _name_taken_error(name, "coterie records that")
 
 
 class Observer:
@@ -108,7 +114,7 @@ class Observer:
             _require_free(_require_name(name), self.evaluated)
             self._begin_mean(actor, name, value, by_coterie=False)
         else:
-            entry[0] += value if type(value) is float else observed(name, value)
+            entry[0] += value if type(value) is float else check_observed_value(name, value)
             entry[1] += 1
 
     def report(self, actor: str, name: str, value: float) -> None:
@@ -126,14 +132,14 @@ class Observer:
         if entry is None or not entry[2]:
             self._begin_mean(actor, name, value, by_coterie=True)
         else:
-            entry[0] += value if type(value) is float else observed(name, value)
+            entry[0] += value if type(value) is float else check_observed_value(name, value)
             entry[1] += 1
 
     def _begin_mean(self, actor: str, name: str, value: float, *, by_coterie: bool) -> None:
         pair = (actor, name)
         if self._by_coterie.setdefault(pair, by_coterie) != by_coterie:
-            raise _taken(name, "coterie records that")
-        self._reports[pair] = [observed(name, value), 1, by_coterie]
+            raise _name_taken_error(name, "coterie records that")
+        self._reports[pair] = [check_observed_value(name, value), 1, by_coterie]
 
     def _record_reports(self, now: float) -> None:
         """Record the means of reported values, by actor; values of methods come before coterie's."""
@@ -217,7 +223,7 @@ class Observer:
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
     ) -> None:
         """Check all models, and measure the models of `chosen`. again: True if they are checked already."""
-        for clients in with_same_model(up):
+        for clients in group_by_architecture(up):
             self._evaluate_alike(
                 now, clients, [client.params for client in clients], chosen, again, self._shown
             )
@@ -237,10 +243,10 @@ class Observer:
     ) -> None:
         """Evaluate clients with the same architecture. params: their models."""
         rows = self._engine.held(params)
-        checked = self._engine.read_measurement(partial(look_at, rows))
+        checked = self._engine.read_measurement(partial(checksums_and_finite, rows))
         finite = checked["finite"]
         if not again:
-            judged_by_own = not defines(clients, "evaluated")
+            judged_by_own = not overrides_hook(clients, "evaluated")
             for client, value in zip(clients, checked["checksums"].tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
                 if client.name not in self._first_checksums:
@@ -288,7 +294,7 @@ class Observer:
                 )
 
     def _measured(
-        self, clients: Sequence[ClientLife], rows: Tensor | HeldRows, shares: Tensor | None = None
+        self, clients: Sequence[ClientLife], rows: Tensor | LazyPoolRows, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
         """Measure one model or ensemble of each client. All have the same architecture."""
         numbers = [client.index for client in clients]
@@ -303,16 +309,16 @@ class Observer:
         )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
-        for client in up if defines(up, "weights") else ():
+        for client in up if overrides_hook(up, "weights") else ():
             found = collaboration_weights(client, self.by_name, self._supervisor)
             weights: Mapping[str, float] = {peer: float(weight) for peer, weight in found.items()}
             if client.actor is not None and getattr(client.actor, "weights_are_shares", False):
-                weights = exact_shares(weights)
+                weights = remove_share_rounding(weights)
             for peer, weight in weights.items():
                 self.metrics.graph(now, client.index, self.by_name[peer].index, weight)
 
     def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
-        for client in up if defines(up, "coalition") else ():
+        for client in up if overrides_hook(up, "coalition") else ():
             found = coalition_of(client, self.by_name, self._supervisor)
             if found is not None:
                 members = [self.by_name[member].index for member in found.members]

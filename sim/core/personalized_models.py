@@ -9,7 +9,7 @@ from torch import Tensor
 
 from actors.supervisor import Supervisor
 from sim.core.lives import ClientLife
-from sim.core.observations import call_actor, defines
+from sim.core.observations import call_actor, overrides_hook
 from sim.learning.engine import Engine, Vector
 from sim.results.measures import ALONE
 
@@ -29,10 +29,13 @@ def evaluated_models(
 
     def named_by(client: ClientLife) -> Mapping[str, Ensemble] | None:
         return call_actor(
-            client, "evaluated", lambda models: _checked(models, client.params, predict), supervisor
+            client,
+            "evaluated",
+            lambda models: _require_named_models(models, client.params, predict),
+            supervisor,
         )
 
-    if not defines(clients, "evaluated"):
+    if not overrides_hook(clients, "evaluated"):
         return None
     named = {client.index: models for client in clients if (models := named_by(client)) is not None}
     if not named:
@@ -40,7 +43,7 @@ def evaluated_models(
     return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
 
 
-def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensemble]:
+def _require_named_models(models: object, params: Vector, predict: bool) -> dict[str, Ensemble]:
     if not isinstance(models, Mapping) or not models:
         what = "an empty one" if isinstance(models, Mapping) else type(models).__name__
         raise TypeError(f"evaluated() must return a mapping of names to models, not {what}")

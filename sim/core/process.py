@@ -11,12 +11,12 @@ import torch
 @contextmanager
 def simulating(threads: int | str = 1) -> Iterator[None]:
     """Set up the process for a simulation. A run is exact only inside this context."""
-    with quiet_collector(), torch_threads(threads):
+    with without_garbage_collection(), torch_threads(threads):
         yield
 
 
 @contextmanager
-def quiet_collector() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable automatic garbage collection. A run collects garbage at evaluations.
 
     The time of a collection determines which pending jobs are still needed, and so the content of batches.
@@ -42,7 +42,7 @@ def quiet_collector() -> Iterator[None]:
 _quiet = False
 
 
-class _FinishedRuns:
+class _MemoryOfFinishedRuns:
     """Memory that earlier runs of this process may still hold in reference cycles, until a full collection.
 
     A full collection takes as long as a short run, since it visits all objects of all imported modules.
@@ -65,11 +65,11 @@ class _FinishedRuns:
 
 _RUN_BYTES = 8 * 2**20  # of the objects of a small run, about; also limits how many runs stay
 _FINISHED_BYTES_MAX = 128 * 2**20
-_finished = _FinishedRuns()
+_finished = _MemoryOfFinishedRuns()
 run_finished = _finished.add
 
 
-def spare() -> None:
+def exclude_from_collection() -> None:
     """Exclude all existing objects from later collections, which keeps these short."""
     gc.collect()
     gc.freeze()

@@ -17,7 +17,7 @@ from sim.kernel.clock import VirtualLoop
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.world.churn.schedule import ChurnEvent, State, schedule
+from sim.world.churn.schedule import ChurnEvent, State, schedule_callbacks
 from sim.world.churn.server_crash import ServerCrash
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
@@ -194,7 +194,7 @@ class Simulation:
         for client in self.clients:
             if client.backup_every_s is not None:
                 self._back_up_every(client.backup_every_s, client)
-        schedule(
+        schedule_callbacks(
             self.loop,
             self.events,
             {"join": self._join, "leave": self._leave, "crash": self._crash_client, "rejoin": self._rejoin},

@@ -19,12 +19,12 @@ def unpacked_bytes(content: bytes) -> int:
         head = message.metadata.to_pybytes()
         if message.body is None or message.type not in ("record batch", "dictionary"):
             continue
-        records = _table(head, _uint32(head, 0), _RECORDS)
+        records = _table_offset(head, _uint32(head, 0), _RECORDS)
         if message.type == "dictionary":
-            records = _table(head, records, _DICTIONARY_DATA)
-        if not _field(head, records, _COMPRESSION):
+            records = _table_offset(head, records, _DICTIONARY_DATA)
+        if not _field_offset(head, records, _COMPRESSION):
             continue
-        body, buffers = memoryview(message.body), _table(head, records, _BUFFERS)
+        body, buffers = memoryview(message.body), _table_offset(head, records, _BUFFERS)
         for index in range(_uint32(head, buffers)):
             start, length = struct.unpack_from("<qq", head, buffers + 4 + 16 * index)
             if length:  # -1 marks an unpacked buffer
@@ -32,14 +32,14 @@ def unpacked_bytes(content: bytes) -> int:
     return total
 
 
-def _table(head: bytes, table: int, field: int) -> int:
+def _table_offset(head: bytes, table: int, field: int) -> int:
     """Return the offset of a field's table or list. Raises if the field is missing."""
-    if not (offset := _field(head, table, field)):
+    if not (offset := _field_offset(head, table, field)):
         raise ValueError(f"an Arrow message has no field {field}")
     return offset + _uint32(head, offset)
 
 
-def _field(head: bytes, table: int, field: int) -> int:
+def _field_offset(head: bytes, table: int, field: int) -> int:
     """Return the offset of a table's field, 0 if it is missing."""
     fields = table - struct.unpack_from("<i", head, table)[0]
     known = (struct.unpack_from("<H", head, fields)[0] - 4) // 2

@@ -54,7 +54,7 @@ def read_regular(path: Path, limit: int) -> bytes:
     opener = _OPENERS.get(path.suffix)
     size = require_regular(path)
     if size > limit:
-        raise UserError(too_large(limit))
+        raise UserError(too_large_message(limit))
     if not size:
         return b""
     with open(path, "rb") as file:
@@ -70,7 +70,7 @@ def read_regular(path: Path, limit: int) -> bytes:
         while piece := packed.read(_PIECE_BYTES):
             unpacked.write(piece)
             if unpacked.tell() > limit:
-                raise UserError(too_large(limit, unpacked=True))
+                raise UserError(too_large_message(limit, unpacked=True))
     return unpacked.getvalue()
 
 
@@ -82,12 +82,12 @@ def require_regular(path: Path) -> int:
     return status.st_size
 
 
-def too_large(limit: int, *, unpacked: bool = False) -> str:
+def too_large_message(limit: int, *, unpacked: bool = False) -> str:
     """Return the message for a file with more than `limit` bytes."""
     return f"exceeds {limit // 2**20} MiB{' when unpacked' * unpacked}; must be smaller"
 
 
-def no_room(size_bytes: float) -> str:
+def no_room_message(size_bytes: float) -> str:
     """Return the message for contents that take `size_bytes` in memory; empty if they fit."""
     if size_bytes <= machine.room_bytes():
         return ""
@@ -118,7 +118,7 @@ class InputFile:
 
         Call it before reading: equal values can compress from gigabytes to kilobytes.
         """
-        if problem := no_room(size_bytes):
+        if problem := no_room_message(size_bytes):
             raise self.refusal(problem)
 
     def content(self, limit: int | None = None) -> bytes:
@@ -132,7 +132,7 @@ class InputFile:
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # unpackers raise any error for damaged bytes
-            raise self.refusal(f"cannot be read: {_words(error)}") from None
+            raise self.refusal(f"cannot be read: {_library_error_text(error)}") from None
         if not content:
             raise self.refusal("is empty")
         return content
@@ -147,7 +147,7 @@ class InputFile:
         except MemoryError:
             raise self.refusal(_NO_ROOM) from None
         except Exception as error:  # readers raise any error for damaged bytes
-            raise self.refusal(f"is not {what}, or is damaged: {_words(error)}") from None
+            raise self.refusal(f"is not {what}, or is damaged: {_library_error_text(error)}") from None
 
     def text(self) -> str:
         return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
@@ -159,7 +159,7 @@ class InputFile:
             # "[]" takes 8 bytes in a list, and 56 for itself; a number up to 32.
             objects = 64 * (content.count(b"[") + content.count(b"{")) + 40 * content.count(b",")
             if objects > 4 * LIMIT_BYTES:
-                raise self.refusal(too_large(4 * LIMIT_BYTES, unpacked=True))
+                raise self.refusal(too_large_message(4 * LIMIT_BYTES, unpacked=True))
             self.require_room(objects)
             return json.loads(content)
 
@@ -168,7 +168,7 @@ class InputFile:
     def require_columns(self, found: Sequence[str], columns: Sequence[str], position: str = "") -> None:
         """Reject a table that lacks one of these columns."""
         if missing := [column for column in columns if column not in found]:
-            has = f"{shown(list(found))}; must have {', '.join(columns)}"
+            has = f"{excerpt(list(found))}; must have {', '.join(columns)}"
             raise self.refusal(f"has no column {missing[0]}, but {has}", position)
 
     # --- arrays -----------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ class InputFile:
         def parse(content: bytes) -> list[np.ndarray]:
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 if missing := [name for name in names if name not in loaded]:
-                    has = f"{shown(loaded.files)}; must have {', '.join(names)}"
+                    has = f"{excerpt(loaded.files)}; must have {', '.join(names)}"
                     raise self.refusal(f"has no array {missing[0]}, but {has}")
                 if sum(member.file_size for member in loaded.zip.infolist()) > LIMIT_BYTES:
-                    raise self.refusal(too_large(LIMIT_BYTES, unpacked=True))
+                    raise self.refusal(too_large_message(LIMIT_BYTES, unpacked=True))
                 return [loaded[name] for name in names]
 
         return self.parsed(parse, _ARCHIVE)
@@ -210,7 +210,7 @@ class InputFile:
                 stored = {name: opened.get_tensor(name) for name in names}
                 metadata = opened.metadata() or {}
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-            what = f"is not a .safetensors file, or is damaged: {shown(str(error))}"
+            what = f"is not a .safetensors file, or is damaged: {excerpt(str(error))}"
             raise self.refusal(what) from None
         return stored, metadata
 
@@ -231,27 +231,29 @@ class InputFile:
         if bad.any():
             position = tuple(int(index) for index in np.argwhere(bad)[0])
             value = array[position].item()
-            raise self.refusal(f"is {value!r}; must be {between(least, most)}", f"{name}{list(position)}")
+            raise self.refusal(
+                f"is {value!r}; must be {number_range_text(least, most)}", f"{name}{list(position)}"
+            )
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """Return a value from a file, shortened to one line for a message."""
     text = ", ".join(map(str, value[:9])) if isinstance(value, list) else repr(value)
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _words(error: Exception) -> str:
+def _library_error_text(error: Exception) -> str:
     """Return an error of a library in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         location, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
         return one_line(f"{location}: {problem}" if location else problem, 4 * _SHOWN)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return shown(text).strip("'\"") if text else type(error).__name__
+    return excerpt(text).strip("'\"") if text else type(error).__name__
 
 
-def between(least: float, most: float) -> str:
+def number_range_text(least: float, most: float) -> str:
     """Describe the range of a number."""
     if math.isinf(most):
         return "a number" if math.isinf(least) else f"a number, at least {least:g}"

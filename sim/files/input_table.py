@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sim.files import input_file
-from sim.files.input_file import InputFile, shown, too_large
+from sim.files.input_file import InputFile, excerpt, too_large_message
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +55,7 @@ def read_table(
     names = [name.strip() for name in found.column_names]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise file.refusal(f"has the column {shown(twice)} twice; column names must be unique")
+        raise file.refusal(f"has the column {excerpt(twice)} twice; column names must be unique")
     if found.num_rows == 0:
         raise file.refusal("has no rows; must have at least one")
     frame = pl.from_arrow(found.rename_columns(names))
@@ -104,13 +104,15 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str], lists: bool
 
     with pq.ParquetFile(pa.BufferReader(content)) as opened:
         schema, metadata = opened.schema_arrow, opened.metadata
-    require_bearable(file, metadata.num_rows, metadata.num_columns)
+    require_table_fits(file, metadata.num_rows, metadata.num_columns)
     names = list(wanted) if wanted and {*wanted} <= {*schema.names} else schema.names
-    kinds = [require_plain(file, field.name, field.type, lists) for field in schema if field.name in names]
+    kinds = [
+        require_supported_type(file, field.name, field.type, lists) for field in schema if field.name in names
+    ]
     stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
     if stored > input_file.LIMIT_BYTES:
-        raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
-    incremental = _incremental(metadata)
+        raise file.refusal(too_large_message(input_file.LIMIT_BYTES, unpacked=True))
+    incremental = _delta_encoded_columns(metadata)
     texts = [field.name for field in schema if is_text(field.type) and field.name not in incremental]
     # Read columns one after the other, with dictionaries for repeated texts, to know their lengths.
     with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as opened:
@@ -118,16 +120,16 @@ def _parquet(file: InputFile, content: bytes, wanted: Sequence[str], lists: bool
         # A text is stored without its common prefix with the previous text, of up to `stored` bytes.
         rows = max(1, min(2**16, input_file.LIMIT_BYTES // max(1, stored)))
         for batch in opened.iter_batches(rows if incremental else 2**16, columns=names):
-            taken += sum(map(plain_bytes, batch.columns))
+            taken += sum(map(size_without_dictionaries, batch.columns))
             if taken > input_file.LIMIT_BYTES:
-                raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
+                raise file.refusal(too_large_message(input_file.LIMIT_BYTES, unpacked=True))
             pieces.append(batch)
         file.require_room(4 * taken + _CELL_BYTES * metadata.num_rows * sum(map(is_text, kinds)))
         table = pa.Table.from_batches(pieces, opened.schema_arrow if not pieces else None)
-    return pa.table({name: plain(file, name, table[name], lists) for name in names})
+    return pa.table({name: to_text_or_numbers(file, name, table[name], lists) for name in names})
 
 
-def _incremental(metadata: pq.FileMetaData) -> set[str]:
+def _delta_encoded_columns(metadata: pq.FileMetaData) -> set[str]:
     """Return the columns of a Parquet file that are stored as differences between successive texts."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(index) for group in groups for index in range(group.num_columns)]
@@ -141,19 +143,19 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def require_bearable(file: InputFile, rows: int, columns: int) -> None:
+def require_table_fits(file: InputFile, rows: int, columns: int) -> None:
     """Reject a table that is too large in memory. Its file can be small if many values are equal."""
     if rows * columns * 8 > input_file.LIMIT_BYTES:
         raise file.refusal(f"has {rows:,} rows of {columns} columns, too many to read; must have fewer")
 
 
-def plain_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+def size_without_dictionaries(column: pa.Array | pa.ChunkedArray) -> int:
     """Return the bytes of a column without dictionaries."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(column, pa.ChunkedArray):
-        return sum(map(plain_bytes, column.chunks))
+        return sum(map(size_without_dictionaries, column.chunks))
     if pa.types.is_null(column.type):  # converted to empty texts
         return 16 * len(column)
     if not pa.types.is_dictionary(column.type):
@@ -171,21 +173,23 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = False) -> pa.ChunkedArray:
+def to_text_or_numbers(
+    file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = False
+) -> pa.ChunkedArray:
     """Convert a column to text or numbers, or to lists of text or numbers.
 
-    Raises UserError as `require_plain` does, and if the text is too large for the memory.
+    Raises UserError as `require_supported_type` does, and if the text is too large for the memory.
     """
     import pyarrow as pa
 
-    kind = require_plain(file, name, column.type, lists)
+    kind = require_supported_type(file, name, column.type, lists)
     if is_list(column.type):
         whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
         inner = pa.string() if is_text(kind) else pa.int64() if whole else pa.float64()
         return column.cast(pa.large_list(inner), safe=False)
     if is_text(kind) or pa.types.is_null(kind):
-        if plain_bytes(column) > input_file.LIMIT_BYTES:
-            raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
+        if size_without_dictionaries(column) > input_file.LIMIT_BYTES:
+            raise file.refusal(too_large_message(input_file.LIMIT_BYTES, unpacked=True))
         return column.cast(pa.string())
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8()).cast(pa.float64())
@@ -194,7 +198,7 @@ def plain(file: InputFile, name: str, column: pa.ChunkedArray, lists: bool = Fal
     return column.cast(pa.float64(), safe=False)
 
 
-def require_plain(file: InputFile, name: str, kind: pa.DataType, lists: bool = False) -> pa.DataType:
+def require_supported_type(file: InputFile, name: str, kind: pa.DataType, lists: bool = False) -> pa.DataType:
     """Return the type of a column's values, or of the values in its lists. Raises UserError for other types.
 
     lists: whether the column may contain lists.
@@ -205,5 +209,5 @@ def require_plain(file: InputFile, name: str, kind: pa.DataType, lists: bool = F
     kind = kind.value_type if types.is_dictionary(kind) else kind
     others = (types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
     if not (is_text(kind) or any(is_one(kind) for is_one in others)):
-        raise file.refusal(f"column {shown(name)} has type {kind}; must contain numbers or text")
+        raise file.refusal(f"column {excerpt(name)} has type {kind}; must contain numbers or text")
     return kind

@@ -17,7 +17,7 @@ _folder: ContextVar[Path | None] = ContextVar("folder of the scenario that is re
 
 
 @contextmanager
-def files_beside(path: Path) -> Iterator[None]:
+def resolving_file_names(path: Path) -> Iterator[None]:
     """Inside the context, resolve file names relative to the current folder, or to the folder of `path`."""
     token = _folder.set(path.parent)
     try:
@@ -43,7 +43,7 @@ def _absolute_if_found(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class NamesFile:
+class FileNameKey:
     """Annotation of a key that names a file, or a folder of files, that a run reads.
 
     The content of the file is part of the scenario's digest. find: returns the path for a name.
@@ -55,8 +55,8 @@ class NamesFile:
         return core_schema.no_info_after_validator_function(self.find, handler(source))
 
 
-BesideFile = Annotated[str, NamesFile(_absolute)]
+BesideFile = Annotated[str, FileNameKey(_absolute)]
 """A file in the scenario's folder or the current folder; absolute in a scenario that was read."""
-IF_FOUND = NamesFile(_absolute_if_found)
+IF_FOUND = FileNameKey(_absolute_if_found)
 DataFile = Annotated[str, IF_FOUND]
 """A file or folder in the scenario's folder, the current folder, or the data folder."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.errors import UserError
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Endings of picture files, in lower or upper case."""
@@ -42,13 +42,13 @@ def picture_parts(
     parts = {name: _pictures(part, by_client=by_client) for name, part in there.items()}
     classes = {picture.label for picture in parts["train"]}
     if len(classes) < 2:
-        one = shown(min(classes))
+        one = excerpt(min(classes))
         raise folder.refusal(f"has only the class {one}; must have at least two classes, each with a folder")
     for picture in (*parts.get("test", ()), *parts.get("validation", ())):
         if picture.label not in classes:
-            known = shown(sorted(classes))
+            known = excerpt(sorted(classes))
             raise picture.file.refusal(
-                f"has class {shown(picture.label)} without training pictures; must be one of {known}"
+                f"has class {excerpt(picture.label)} without training pictures; must be one of {known}"
             )
     return parts
 
@@ -66,9 +66,9 @@ def picture_files(folder: Path) -> list[Path]:
 
 def _parts(folder: InputFile) -> dict[str, InputFile]:
     """Return the folders of the parts; the folder itself is "train" if it has no parts."""
-    inside = {each.path.name: each for each in _inside(folder)[0]}
+    inside = {each.path.name: each for each in _visible_entries(folder)[0]}
     others = inside.keys() - {"train", *_TESTS}
-    if "train" not in inside or not _inside(inside["train"])[0]:
+    if "train" not in inside or not _visible_entries(inside["train"])[0]:
         if inside and not others:
             has = f"only {', '.join(sorted(inside))}, and train has no folder of a class"
             raise folder.refusal(f"has {has}; must have train/CLASS, or a folder for each class")
@@ -98,7 +98,7 @@ def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
 
 def _folders(folder: InputFile) -> list[InputFile]:
     """Return the subfolders of a folder without pictures. Other files, such as a README, are allowed."""
-    folders, files = _inside(folder)
+    folders, files = _visible_entries(folder)
     if outside := list(filter(_is_picture, files)):
         raise outside[0].refusal("is outside the class folders; move it into the folder of its class")
     return folders
@@ -106,7 +106,7 @@ def _folders(folder: InputFile) -> list[InputFile]:
 
 def _files(folder: InputFile, *, by_client: bool) -> list[InputFile]:
     """Return the pictures of a class, at least one. Raises UserError for other content in its folder."""
-    folders, files = _inside(folder)
+    folders, files = _visible_entries(folder)
     if folders:
         hint = "" if by_client else "; for CLIENT/CLASS, set data.client_folders = true"
         raise folders[0].refusal(f"is a folder; must be a picture of the class{hint}")
@@ -124,7 +124,7 @@ def _is_picture(file: InputFile) -> bool:
     return file.path.suffix.lower() in SUFFIXES
 
 
-def _inside(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
+def _visible_entries(folder: InputFile) -> tuple[list[InputFile], list[InputFile]]:
     """Return the visible folders and files in a folder, sorted by name. Raises UserError."""
     if not os.path.isdir(folder.path):
         raise folder.refusal("is not a folder; must be a folder with a folder for each class")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sim.errors import UserError
-from sim.files.input_file import InputFile, between, shown
+from sim.files.input_file import InputFile, excerpt, number_range_text
 
 DECIMAL_POINT = "write numbers with a decimal point; commas separate values"
 
@@ -35,14 +35,14 @@ class Row:
             value = math.nan
         if not (math.isfinite(value) and least <= value <= most):
             hint = f" ({DECIMAL_POINT})" if "," in text else ""
-            raise self.refusal(f"{column} = {shown(text)}: must be {between(least, most)}{hint}")
+            raise self.refusal(f"{column} = {excerpt(text)}: must be {number_range_text(least, most)}{hint}")
         return value
 
     def word(self, column: str, *allowed: str) -> str:
         """Return the text in a column, one of `allowed`."""
         text = self.values[column]
         if text not in allowed:
-            raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
+            raise self.refusal(f"{column} = {excerpt(text)}: must be one of {', '.join(allowed)}")
         return text
 
 

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 
 from sim.files import input_file
 from sim.files.arrow_sizes import unpacked_bytes
-from sim.files.input_file import SETTINGS_BYTES, InputFile, shown, too_large
-from sim.files.input_table import require_bearable
+from sim.files.input_file import SETTINGS_BYTES, InputFile, excerpt, too_large_message
+from sim.files.input_table import require_table_fits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,11 +30,11 @@ class _File(BaseModel):
     filename: Annotated[str, Field(pattern=r"^[^/\\]+\.arrow$")]
 
 
-class _State(BaseModel):
+class _StateJson(BaseModel):
     files: list[_File] = Field(alias="_data_files", min_length=1)
 
 
-class _Info(BaseModel):
+class _DatasetInfoJson(BaseModel):
     features: dict[str, Any]
 
 
@@ -90,13 +90,15 @@ def read_split(folder: InputFile) -> Split:
     import pyarrow as pa
 
     state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]
-    files = state.parsed(_State.model_validate_json, "the list of a split's files", SETTINGS_BYTES).files
-    meanings = info.parsed(_Info.model_validate_json, "the column types of a split", SETTINGS_BYTES).features
+    files = state.parsed(_StateJson.model_validate_json, "the list of a split's files", SETTINGS_BYTES).files
+    meanings = info.parsed(
+        _DatasetInfoJson.model_validate_json, "the column types of a split", SETTINGS_BYTES
+    ).features
     tables: list[pa.Table] = []
     for each in files:
         file = InputFile(folder.key, folder.path / each.filename)
         table = file.parsed(partial(_read_arrow, file), "an Arrow file as save_to_disk writes it")
-        require_bearable(file, table.num_rows, table.num_columns)
+        require_table_fits(file, table.num_rows, table.num_columns)
         if tables and table.schema != tables[0].schema:
             raise file.refusal(
                 f"has columns that differ from {files[0].filename}; must have the same columns"
@@ -106,10 +108,10 @@ def read_split(folder: InputFile) -> Split:
             most = f"{input_file.LIMIT_BYTES // 2**20} MiB"
             raise folder.refusal(f"its files exceed {most} in total; save fewer rows")
     table = pa.concat_tables(tables)
-    require_bearable(folder, table.num_rows, table.num_columns)
+    require_table_fits(folder, table.num_rows, table.num_columns)
     names = table.column_names
     if twice := [name for name in names if names.count(name) > 1]:
-        raise folder.refusal(f"has the column {shown(twice[0])} twice; column names must be unique")
+        raise folder.refusal(f"has the column {excerpt(twice[0])} twice; column names must be unique")
     if not table.num_rows:
         raise folder.refusal("has no rows; must have at least one")
     return Split(folder, table, meanings)
@@ -119,7 +121,7 @@ def _read_arrow(file: InputFile, content: bytes) -> pa.Table:
     import pyarrow as pa
 
     if unpacked_bytes(content) > input_file.LIMIT_BYTES:
-        raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
+        raise file.refusal(too_large_message(input_file.LIMIT_BYTES, unpacked=True))
     with pa.ipc.open_stream(pa.py_buffer(content)) as stream:
         table = stream.read_all()
     table.validate(full=True)  # damaged offsets could point anywhere

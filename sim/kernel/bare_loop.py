@@ -11,7 +11,7 @@ ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 _log = logging.getLogger(__name__)
 
 
-def _refuse(what: str, why: str) -> Any:
+def _unsupported_method(what: str, why: str) -> Any:
     """Return a method that raises NotImplementedError with the reason why a virtual loop lacks it."""
 
     def refused(*args: object, **kwargs: object) -> NoReturn:
@@ -91,10 +91,10 @@ class BareLoop(asyncio.AbstractEventLoop):
     def _refuse_closed(self) -> NoReturn:
         raise RuntimeError("Event loop is closed")
 
-    run_in_executor = set_default_executor = getaddrinfo = getnameinfo = _refuse(
+    run_in_executor = set_default_executor = getaddrinfo = getnameinfo = _unsupported_method(
         "threads", "the end of a thread has no virtual time; call the function directly"
     )
-    create_connection = create_server = create_unix_connection = create_unix_server = _refuse(
+    create_connection = create_server = create_unix_connection = create_unix_server = _unsupported_method(
         "connections", "the arrival of bytes has no virtual time; send messages through a transport"
     )
     connect_accepted_socket = create_datagram_endpoint = start_tls = sendfile = create_connection
@@ -102,9 +102,9 @@ class BareLoop(asyncio.AbstractEventLoop):
     add_reader = remove_reader = add_writer = remove_writer = create_connection
     sock_recv = sock_recv_into = sock_recvfrom = sock_recvfrom_into = create_connection
     sock_sendall = sock_sendto = sock_sendfile = sock_connect = sock_accept = create_connection
-    subprocess_shell = subprocess_exec = _refuse("subprocesses", "their end has no virtual time")
-    add_signal_handler = remove_signal_handler = _refuse(
+    subprocess_shell = subprocess_exec = _unsupported_method("subprocesses", "their end has no virtual time")
+    add_signal_handler = remove_signal_handler = _unsupported_method(
         "signal handlers", "a signal has no virtual time; a handler of the signal module may call stop()"
     )
-    set_debug = _refuse("debug mode", "it measures callbacks in wall-clock time")
-    set_task_factory = get_task_factory = _refuse("task factory", "wrap the coroutine instead")
+    set_debug = _unsupported_method("debug mode", "it measures callbacks in wall-clock time")
+    set_task_factory = get_task_factory = _unsupported_method("task factory", "wrap the coroutine instead")

@@ -85,7 +85,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=_digest(seed, names, 16)))
 
 
-class GeneratorAt:
+class PositionableGenerator:
     """One numpy generator that can be moved to any position of any stream.
 
     Creating a generator takes longer than drawing from it. The result of `at` is valid until the next call.

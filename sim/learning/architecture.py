@@ -100,7 +100,7 @@ class Architecture:
                     f"{key}: no initialization is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
                 )
-        self._modules = _Modules(module, _shapes_of(module), threading.get_ident())
+        self._modules = _ModulesPerThread(module, _module_on_meta(module), threading.get_ident())
         self.key = key
         self.input_shape = input_shape
         self._constants_on: dict[torch.device, Mapping[str, Tensor]] = {torch.device("cpu"): self.constants}
@@ -326,13 +326,15 @@ class Architecture:
     @cached_property
     def _of_training(self) -> tuple[int, tuple[str, ...], int]:
         try:
-            return self._count(training=True, kept=_Kept())
+            return self._count(training=True, kept=_KeptMemoryCounter())
         except RuntimeError as error:
             if "saved tensor hooks" not in str(error):
                 raise
             return self._count(training=True)  # its forward pass uses torch.func, which has no hooks
 
-    def _count(self, *, training: bool, kept: "_Kept | None" = None) -> tuple[int, tuple[str, ...], int]:
+    def _count(
+        self, *, training: bool, kept: "_KeptMemoryCounter | None" = None
+    ) -> tuple[int, tuple[str, ...], int]:
         """Count operations: products and convolutions as torch does; without any, 2 per parameter and pass.
 
         Also returns the names of uncounted operations, and the bytes kept for the backward pass.
@@ -354,7 +356,7 @@ class Architecture:
         return per_sample, tuple(sorted(counter.uncounted)), kept.total_bytes // len(x) if kept else 0
 
 
-class _Kept:
+class _KeptMemoryCounter:
     """Counter of the memory that is kept for backward passes."""
 
     def __init__(self) -> None:
@@ -374,7 +376,7 @@ class _Kept:
         return kept
 
 
-class _Modules(threading.local):
+class _ModulesPerThread(threading.local):
     """Model in both modes; a separate copy for each thread, as a call replaces parameters by values.
 
     owner: the thread that has the model itself. unused: shapes of the model before any call.
@@ -387,7 +389,7 @@ class _Modules(threading.local):
         self.training = copy.deepcopy(own).train()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Modules, (self.unused, self.unused)
+        return _ModulesPerThread, (self.unused, self.unused)
 
 
 class OwnArchitecture(Architecture):
@@ -401,7 +403,7 @@ class OwnArchitecture(Architecture):
         self._drawn = drawn
         frozen = [(name, each) for name, each in module.named_parameters() if not each.requires_grad]
         constants = {name: each.detach().clone() for name, each in (*frozen, *module.named_buffers())}
-        super().__init__(_shapes_of(module), key, input_shape, constants)
+        super().__init__(_module_on_meta(module), key, input_shape, constants)
 
     def _is_unknown(self, part: nn.Module) -> bool:
         return False
@@ -417,7 +419,7 @@ class OwnArchitecture(Architecture):
         return flat.to(generator.device)
 
 
-def _shapes_of(module: nn.Module) -> nn.Module:
+def _module_on_meta(module: nn.Module) -> nn.Module:
     """Return the module on the meta device; tied parameters stay tied, which `Module.to` does not ensure."""
     shapes: dict[int, Any] = {
         id(each): nn.Parameter(each.detach().to("meta"), each.requires_grad) for each in module.parameters()

@@ -62,7 +62,7 @@ class Augmentation:
 
     def __call__(self, x: Tensor, keys: np.ndarray) -> Tensor:
         """Return changed images of x [M, C, H, W] float32, C = 1 or 3, a new tensor. keys: uint64 [M]."""
-        changes = draw_changes(self, keys, (x.shape[2], x.shape[3]))
+        changes = draw_change_parameters(self, keys, (x.shape[2], x.shape[3]))
         at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
         if len(x) <= at_once:
             return self._changed(x, changes)
@@ -72,13 +72,13 @@ class Augmentation:
             changed[rows] = self._changed(x[rows], changes[rows])
         return changed
 
-    def _changed(self, x: Tensor, changes: DrawnImageChanges) -> Tensor:
+    def _changed(self, x: Tensor, changes: ImageChangeParameters) -> Tensor:
         mean, std = (torch.tensor(each, device=x.device).view(-1, 1, 1) for each in (self.mean, self.std))
         return apply(changes, x, mean, std).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)
-class DrawnImageChanges:
+class ImageChangeParameters:
     """Changes of each of M images; arrays of length M.
 
     top, left, height, width: the crop, in pixels. jittered: True if colors are jittered. factors [M, 4]:
@@ -99,8 +99,8 @@ class DrawnImageChanges:
     sigma: np.ndarray
     flipped: np.ndarray
 
-    def __getitem__(self, rows: slice | np.ndarray) -> DrawnImageChanges:
-        return DrawnImageChanges(*[getattr(self, field.name)[rows] for field in fields(self)])
+    def __getitem__(self, rows: slice | np.ndarray) -> ImageChangeParameters:
+        return ImageChangeParameters(*[getattr(self, field.name)[rows] for field in fields(self)])
 
 
 # Drawing --------------------------------------------------------------------------------------------------
@@ -117,7 +117,9 @@ def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int)
     return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
-def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> DrawnImageChanges:
+def draw_change_parameters(
+    augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]
+) -> ImageChangeParameters:
     """Return the changes of images with these keys, uint64 [M], of this height and width."""
     bits = splitmix64_array(keys[:, None], np.arange(_NUMBERS, dtype=np.uint64))
     uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
@@ -127,7 +129,7 @@ def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, 
     low, high = np.maximum(0, 1 - strength), 1 + strength
     low[3], high[3] = -strength[3], strength[3]
     order = (24 * rest[5]).astype(np.int64)
-    return DrawnImageChanges(
+    return ImageChangeParameters(
         top=top,
         left=left,
         height=height,
@@ -137,25 +139,25 @@ def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, 
         blends=_BLENDS[order // 4],
         blends_before_hue=order % 4,
         grayscale=rest[6] < augmentation.grayscale,
-        sigma=np.where(rest[7] < augmentation.blur, _between(rest[8], augmentation.blur_sigma), 0.0),
+        sigma=np.where(rest[7] < augmentation.blur, _scale_to_limits(rest[8], augmentation.blur_sigma), 0.0),
         flipped=rest[9] < augmentation.flip,
     )
 
 
-def _between(uniform: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+def _scale_to_limits(uniform: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     return limits[0] + (limits[1] - limits[0]) * uniform
 
 
 def _crops(augmentation: Augmentation, uniform: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, ...]:
     """Return top, left, height and width of rectangles, from uniform [M, 2 * CROP_TRIES + 2]."""
-    area = size[0] * size[1] * _between(uniform[:, :CROP_TRIES], augmentation.crop_scale)
+    area = size[0] * size[1] * _scale_to_limits(uniform[:, :CROP_TRIES], augmentation.crop_scale)
     logarithms = (math.log(augmentation.crop_ratio[0]), math.log(augmentation.crop_ratio[1]))
-    ratio = np.exp(_between(uniform[:, CROP_TRIES:-2], logarithms))
+    ratio = np.exp(_scale_to_limits(uniform[:, CROP_TRIES:-2], logarithms))
     widths, heights = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
     fits = (widths > 0) & (widths <= size[1]) & (heights > 0) & (heights <= size[0])
     one = (np.arange(len(uniform)), fits.argmax(axis=1))
     found = fits[one]
-    whole = _whole(size, augmentation.crop_ratio)
+    whole = _largest_crop_size(size, augmentation.crop_ratio)
     height = np.where(found, heights[one], whole[0]).astype(np.int64)
     width = np.where(found, widths[one], whole[1]).astype(np.int64)
     spare = (size[0] - height, size[1] - width)
@@ -163,7 +165,7 @@ def _crops(augmentation: Augmentation, uniform: np.ndarray, size: tuple[int, int
     return np.where(found, top, spare[0] // 2), np.where(found, left, spare[1] // 2), height, width
 
 
-def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
+def _largest_crop_size(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
     """Return height and width of the largest rectangle of an allowed ratio."""
     height, width = size
     if width / height < ratio[0]:
@@ -177,7 +179,7 @@ def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]
 
 
 def apply(
-    changes: DrawnImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0
+    changes: ImageChangeParameters, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0
 ) -> Tensor:
     """Return images x [M, C, H, W] with these changes, as pixels in [0, 1], a new tensor.
 
@@ -190,22 +192,22 @@ def apply(
     rows = _crop_matrices(changes.top, changes.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
     # Blur and color changes commute with a flip, which is free here.
     columns = _crop_matrices(changes.left, changes.width, changes.flipped, x.shape[3], x.device)
-    image = _resampled(x.index_select(0, _to(order, x.device)), rows, columns)
+    image = _resampled(x.index_select(0, _to_device(order, x.device)), rows, columns)
     image.mul_(std).add_(mean).clamp_(0, 1)  # only rounding leaves the range
     _jitter(image, changes, blends_before)
     if x.shape[1] == 3:
-        gray = _to(np.flatnonzero(changes.grayscale), x.device)
+        gray = _to_device(np.flatnonzero(changes.grayscale), x.device)
         image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
     blurred = np.flatnonzero(changes.sigma)
     if blurred.size:
-        chosen = _to(blurred, x.device)
-        sigma = _to(changes.sigma[blurred].astype(np.float32), x.device)
+        chosen = _to_device(blurred, x.device)
+        sigma = _to_device(changes.sigma[blurred].astype(np.float32), x.device)
         down, across = (_blur_matrices(sigma, side) for side in x.shape[2:])
         image.index_copy_(0, chosen, _resampled(image.index_select(0, chosen), down, across))
-    return image.index_select(0, _to(np.argsort(order), x.device))
+    return image.index_select(0, _to_device(np.argsort(order), x.device))
 
 
-def _to(values: np.ndarray, device: torch.device) -> Tensor:
+def _to_device(values: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(values).to(device, non_blocking=True)
 
 
@@ -225,7 +227,7 @@ def _crop_matrices(
     # Center of each new pixel in the crop, clipped to its outer pixels.
     source = (points + 0.5) * (length[:, None] / side) - 0.5
     source = np.clip(source, 0, length[:, None] - 1) + first[:, None]
-    position = _to(source.astype(np.float32), device).unsqueeze(2)
+    position = _to_device(source.astype(np.float32), device).unsqueeze(2)
     return (1 - (position - torch.arange(side, device=device)).abs_()).clamp_(min=0)
 
 
@@ -240,13 +242,13 @@ def _blur_matrices(sigma: Tensor, side: int) -> Tensor:
     weights = torch.exp(-(distance**2) / (2 * sigma[:, None] ** 2))
     weights /= weights[:, :1] + 2 * weights[:, 1:].sum(dim=1, keepdim=True)
     total = torch.zeros((len(sigma), side, side), device=sigma.device)
-    for weight, neighbours in zip(weights.T, _neighbours(side, sigma.device), strict=True):
+    for weight, neighbours in zip(weights.T, _reflected_distance_counts(side, sigma.device), strict=True):
         total.addcmul_(weight[:, None, None], neighbours)
     return total
 
 
 @lru_cache(maxsize=32)
-def _neighbours(side: int, device: torch.device) -> Tensor:
+def _reflected_distance_counts(side: int, device: torch.device) -> Tensor:
     """Return the number of times that pixel j is at distance d from pixel i, [d, i, j]; borders reflect."""
     radius, pixels = kernel_size(side) // 2, np.arange(side)
     counts = np.zeros((radius + 1, side, side), dtype=np.float32)
@@ -257,7 +259,7 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
     return torch.from_numpy(counts).to(device)
 
 
-def _jitter(image: Tensor, changes: DrawnImageChanges, blends_before: np.ndarray) -> None:
+def _jitter(image: Tensor, changes: ImageChangeParameters, blends_before: np.ndarray) -> None:
     """Jitter colors in place. blends_before [M], ascending: number of blends before the hue, 4: no jitter."""
     upto = np.searchsorted(
         blends_before, [0, 1, 2, 3], side="right"
@@ -265,18 +267,20 @@ def _jitter(image: Tensor, changes: DrawnImageChanges, blends_before: np.ndarray
     jittered, channels = upto[3], image.shape[1]
     if not jittered:
         return
-    matrix, to_mean = (_to(part, image.device) for part in _blends(changes[:jittered], channels))
+    matrix, to_mean = (_to_device(part, image.device) for part in _blends(changes[:jittered], channels))
     for turn in range(3):
         rows = slice(upto[turn], jittered)
         _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
     if channels == 3:
-        _turn_hue(image[:jittered], _to(changes.factors[:jittered, 3].astype(np.float32), image.device))
+        _turn_hue(
+            image[:jittered], _to_device(changes.factors[:jittered, 3].astype(np.float32), image.device)
+        )
     for turn in range(3):
         rows = slice(upto[turn])
         _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
 
 
-def _blends(changes: DrawnImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
+def _blends(changes: ImageChangeParameters, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the three blends of each image, in order, for `_blend`: [M, 3, C, C] and [M, 3, C].
 
     factor * pixel + (1 - factor) * black (brightness), mean gray (contrast) or the pixel's gray (saturation).

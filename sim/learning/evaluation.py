@@ -11,7 +11,7 @@ from torch import Tensor
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import clients_at_once
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.engine.vector_pool import HeldRows, checksums
+from sim.learning.engine.vector_pool import LazyPoolRows, checksums
 from sim.learning.engine.workers import Workers
 from sim.learning.metrics import METRICS, Metric, selected_metrics
 
@@ -25,7 +25,7 @@ _OTHERS = ("training", "validation")  # samples of some metrics; others use the 
 def measure_models(
     task: str,
     kernel: ModelKernel,
-    rows: Tensor | HeldRows,
+    rows: Tensor | LazyPoolRows,
     subset: Subset,
     clients: Sequence[int],
     shares: Tensor | None = None,
@@ -56,7 +56,7 @@ def measure_models(
     of_test = [metric for metric in metrics if metric.on not in _OTHERS]
     on_samples = {metric.name: metric for metric in (*loss, *of_test) if metric not in of_models}
     workers = workers or Workers()
-    found = _in_blocks(task, list(on_samples), kernel, rows, shares, subset, clients, workers, own)
+    found = _measure_in_blocks(task, list(on_samples), kernel, rows, shares, subset, clients, workers, own)
     for name, of_metric in found.items():
         if name not in ("loss", "objective"):
             of_metric[~np.isfinite(found["loss"])] = np.nan
@@ -70,11 +70,11 @@ def measure_models(
     return {metric.name: found[metric.name] for metric in (*own, *metrics)}
 
 
-def _in_blocks(
+def _measure_in_blocks(
     task: str,
     names: list[str],
     kernel: ModelKernel,
-    rows: Tensor | HeldRows,
+    rows: Tensor | LazyPoolRows,
     shares: Tensor | None,
     subset: Subset,
     clients: Sequence[int],
@@ -89,13 +89,13 @@ def _in_blocks(
 
     def measured(of: tuple[np.ndarray, int]) -> dict[str, np.ndarray]:
         block, length = of
-        models = rows.of(block.tolist()) if isinstance(rows, HeldRows) else rows[block]
+        models = rows.of(block.tolist()) if isinstance(rows, LazyPoolRows) else rows[block]
         of_models = None if shares is None else shares[block]
         measures = workers.call(
-            _measured, task, names, kernel, models, of_models, subset, numbers[block], length
+            _measure_block, task, names, kernel, models, of_models, subset, numbers[block], length
         )
         if own:  # here, as functions of the user cannot be sent to another process
-            measures |= _of_metrics(own, task, kernel, models, of_models, subset, numbers[block], length)
+            measures |= _measure_chunks(own, task, kernel, models, of_models, subset, numbers[block], length)
         return measures
 
     for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
@@ -111,17 +111,17 @@ def _blocks(
     blocks = []
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
-        at_once, length = _at_once(kernel, device, len(same), subset, members)
+        at_once, length = _clients_per_call(kernel, device, len(same), subset, members)
         blocks += [(same[first : first + at_once], length) for first in range(0, len(same), at_once)]
     return blocks
 
 
 @torch.no_grad()  # in any thread
-def _measured(
+def _measure_block(
     task: str,
     names: Sequence[str],
     kernel: ModelKernel,
-    rows: Tensor | HeldRows,
+    rows: Tensor | LazyPoolRows,
     shares: Tensor | None,
     subset: Subset,
     clients: np.ndarray,
@@ -129,21 +129,21 @@ def _measured(
 ) -> dict[str, np.ndarray]:
     """Return the named metrics of clients with equal numbers of samples, `at_once` samples at a time."""
     metrics = selected_metrics(task, names, kernel.objective)
-    return _of_metrics(metrics, task, kernel, rows, shares, subset, clients, at_once)
+    return _measure_chunks(metrics, task, kernel, rows, shares, subset, clients, at_once)
 
 
 @torch.no_grad()
-def _of_metrics(
+def _measure_chunks(
     metrics: Sequence[Metric],
     task: str,
     kernel: ModelKernel,
-    rows: Tensor | HeldRows,
+    rows: Tensor | LazyPoolRows,
     shares: Tensor | None,
     subset: Subset,
     clients: np.ndarray,
     at_once: int,
 ) -> dict[str, np.ndarray]:
-    """Return the metrics of clients, as `_measured`."""
+    """Return the metrics of clients, as `_measure_block`."""
     count, evaluation = int(subset.counts[clients[0]]), _Evaluation(kernel, rows[:], shares, task)
     for start in range(0, count, at_once):
         evaluation.add(metrics, *subset.of_each(clients, np.arange(start, min(start + at_once, count))))
@@ -209,7 +209,7 @@ class _Evaluation:
         return (torch.stack(losses, dim=1) * self._shares).sum(dim=1)
 
 
-def _at_once(
+def _clients_per_call(
     kernel: ModelKernel, device: torch.device, clients: int, subset: Subset, members: int = 1
 ) -> tuple[int, int]:
     """Return the number of clients, and of samples of each, for one call. members: models of each client."""
@@ -246,7 +246,7 @@ def _mean(kernel: ModelKernel, models: Tensor, x: Tensor, shares: Tensor) -> Ten
     return sum(shares[:, index, None, None] * outputs for index, outputs in enumerate(members))  # type: ignore[return-value]
 
 
-def look_at(rows: HeldRows) -> dict[str, np.ndarray]:
+def checksums_and_finite(rows: LazyPoolRows) -> dict[str, np.ndarray]:
     """Return checksums of models [N, P], and a mask of finite ones, [N] each."""
     at_once, sums, finite = clients_at_once(rows.device, rows.row_bytes), [], []
     for first in range(0, len(rows), at_once):

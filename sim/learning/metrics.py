@@ -90,12 +90,12 @@ def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
     truth = y > 0 if y.ndim == 2 else y[:, None] == np.arange(outputs.shape[1])
     scores = np.asarray(outputs, dtype=float)
     if y.ndim == 1:  # log-odds rank like probabilities, but never round to 0 or 1
-        scores = scores - _others(scores)
+        scores = scores - _log_sum_of_others(scores)
     both = truth.any(axis=0) & ~truth.all(axis=0)
     return float(roc_auc_score(truth[:, both], scores[:, both], average="macro")) if both.any() else np.nan
 
 
-def _others(scores: np.ndarray) -> np.ndarray:
+def _log_sum_of_others(scores: np.ndarray) -> np.ndarray:
     """Return, for each class, the log of the sum of exponentials of the other classes, [n, classes]."""
     none = np.full((len(scores), 1), -np.inf)
     before, after = (
@@ -111,7 +111,7 @@ def absolute_error(outputs: np.ndarray, y: np.ndarray) -> float:
     return float(mean_absolute_error(y, outputs))
 
 
-def determination(outputs: np.ndarray, y: np.ndarray) -> float:
+def r_squared(outputs: np.ndarray, y: np.ndarray) -> float:
     """Return R^2, the mean over the targets; it needs two samples."""
     from sklearn.metrics import r2_score
 
@@ -139,7 +139,7 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
         Metric("accuracy", "samples", tag_accuracy, of_tags=True),
         *_SCORES,
         Metric("mae", "outputs", absolute_error),
-        Metric("r2", "outputs", determination),
+        Metric("r2", "outputs", r_squared),
     ),
     "language": (
         Metric("perplexity", "samples", cross_entropy, np.exp),
@@ -163,7 +163,7 @@ def selected_metrics(
     """
     if not names:
         names = DEFAULT_METRICS[task]
-        is_own = objective not in (None, OBJECTIVES[task]) and _views(objective) == 1
+        is_own = objective not in (None, OBJECTIVES[task]) and _view_count(objective) == 1
         if is_own and task != "quadratic":
             names = (*names, "objective") if task == "classification" else ("objective", *names)
     known = {metric.name: metric for metric in METRICS[task]}
@@ -181,12 +181,12 @@ def metric_misfit_reasons(
     for metric in selected_metrics(task, names) if names else ():
         if metric.of_tags and not is_tags:
             yield f'"{metric.name}" needs classes, or regression targets that are all 0 or 1'
-        if metric.on == "objective" and _views(objective) > 1:
+        if metric.on == "objective" and _view_count(objective) > 1:
             yield '"objective" needs a loss with one view of each sample; the loss of this method takes two'
         if metric.on == "validation" and not validates:
             yield f'"{metric.name}" needs samples that clients hold out: set data.validation_share'
 
 
-def _views(objective: Objective | None) -> int:
+def _view_count(objective: Objective | None) -> int:
     """Return the number of views of a sample in a method's objective."""
     return getattr(objective, "views", 1)

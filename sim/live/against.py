@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from sim.core.simulation import Simulation
 from sim.live.loop import CAP_S
 from sim.results.metrics import Metrics
-from sim.run.setup.builder import built
+from sim.run.setup.builder import building_process
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DeviceOverride, Devices
 
@@ -31,7 +31,7 @@ _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
 
 @dataclass(frozen=True)
-class Found:
+class ComparedRunData:
     """Compared data of a run.
 
     iterations: iterations of the clients that are up at the end. events: rows of the table of events.
@@ -45,7 +45,7 @@ class Found:
     steps: Mapping[str, int]
 
     @classmethod
-    def of(cls, simulation: Simulation, events: pl.DataFrame) -> Found:
+    def of(cls, simulation: Simulation, events: pl.DataFrame) -> ComparedRunData:
         """Return the data of an ended simulation, or of one that was filled with a live run's results."""
         clients = simulation.clients
         return cls(
@@ -101,7 +101,9 @@ class Found:
         return sent.join(ended, on="message").filter(pl.col("bytes") != pl.col("read")).height
 
 
-def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) -> Found:
+def simulate_for_comparison(
+    scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0
+) -> ComparedRunData:
     """Return the data of a simulation, with an optional slowdown of all devices."""
     if slowdown != 1.0:
         all_clients = tuple(range(scenario.clients.count))
@@ -111,15 +113,18 @@ def simulated(scenario: Scenario, data_dir: Path | None, slowdown: float = 1.0) 
         devices = Devices.model_construct(**settings)
         scenario = replace(scenario, devices=devices)
     kept = scenario.run.model_copy(update={"keep_messages": True, "compare_alone": False})
-    with built(replace(scenario, run=kept), data_dir, "cpu") as prepared:
+    with building_process(replace(scenario, run=kept), data_dir, "cpu") as prepared:
         simulation = prepared.simulation
         simulation.run()
         table = pl.DataFrame(pl.from_arrow(simulation.trace.to_table()))
-        return Found.of(simulation, table)
+        return ComparedRunData.of(simulation, table)
 
 
-def against(
-    live: Found, scenario: Scenario, data_dir: Path | None, process_by_actor: Mapping[str, str] | None = None
+def compare_with_simulation(
+    live: ComparedRunData,
+    scenario: Scenario,
+    data_dir: Path | None,
+    process_by_actor: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Compare a live run with its simulation, and with simulations of slightly slower or faster devices.
 
@@ -127,8 +132,8 @@ def against(
     distinguish. docs/live.md explains each key. process_by_actor: the process of each actor; message times
     are compared between processes.
     """
-    predicted = simulated(scenario, data_dir)
-    others = [simulated(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
+    predicted = simulate_for_comparison(scenario, data_dir)
+    others = [simulate_for_comparison(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
     return {
         "iterations": _iterations(predicted, live),
         "chance_iterations": [_iterations(predicted, other) for other in others],
@@ -137,7 +142,7 @@ def against(
             f"p{share}": [_percentile(each.latencies_s, share) for each in (predicted, live)]
             for share in _PERCENTILES
         },
-        "bytes_by_type": _beside(predicted.by_type, live.by_type),
+        "bytes_by_type": _pair_by_name(predicted.by_type, live.by_type),
         "ratios": {
             "iterations": ratio(predicted.iterations, live.iterations),
             "message times": ratio(*[each.message_s(process_by_actor or {}) for each in (predicted, live)]),
@@ -150,8 +155,8 @@ def against(
             "measured": _curve(live),
             "others": [_curve(other) for other in others],
         },
-        "furthest": _furthest(_curve(predicted), _curve(live)),
-        "chance_furthest": max(_furthest(_curve(predicted), _curve(other)) for other in others),
+        "furthest": _largest_curve_distance(_curve(predicted), _curve(live)),
+        "chance_furthest": max(_largest_curve_distance(_curve(predicted), _curve(other)) for other in others),
     }
 
 
@@ -266,7 +271,7 @@ def ranking(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
+def _iterations(predicted: ComparedRunData, live: ComparedRunData) -> dict[str, Any]:
     """Return the relative differences of iterations: in total, and for the client with the largest
     difference.
 
@@ -285,7 +290,7 @@ def _iterations(predicted: Found, live: Found) -> dict[str, Any]:
     }
 
 
-def _step_time_s(found: Found) -> dict[str, float]:
+def _step_time_s(found: ComparedRunData) -> dict[str, float]:
     """Return each client's device time per training step or gradient."""
     return {name: found.busy_s[name] / steps for name, steps in found.steps.items() if steps}
 
@@ -294,18 +299,18 @@ def _percentile(values: np.ndarray, share: float) -> float | None:
     return float(np.percentile(values, share)) if len(values) else None
 
 
-def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _pair_by_name(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     names: Iterable[str] = dict.fromkeys([*first, *second])
     return {name: [first.get(name, (0, 0)), second.get(name, (0, 0))] for name in names}
 
 
-def _curve(found: Found) -> list[list[float]]:
+def _curve(found: ComparedRunData) -> list[list[float]]:
     """Return times, and the mean quality."""
     series = found.metrics.mean(found.measure)
     return [series.times.tolist(), series.values.tolist()]
 
 
-def _furthest(first: list[list[float]], second: list[list[float]]) -> float:
+def _largest_curve_distance(first: list[list[float]], second: list[list[float]]) -> float:
     """Return the largest distance of two curves, at common times."""
     values = dict(zip(*second, strict=True))
     shared = [abs(value - values[at]) for at, value in zip(*first, strict=True) if at in values]

@@ -22,12 +22,12 @@ from actors.tcp.outgoing import Address
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.live.running import LiveOptions, run_live
-from sim.live.wire import Events, Stamp, Wire
+from sim.live.wire import FrameHeader, Wire, WireCallbacks
 from sim.run.options import RunOptions
 from sim.run.save.saving import create_directory
-from sim.run.setup.builder import built
+from sim.run.setup.builder import building_process
 from sim.scenario.reading import toml_tables
-from sim.scenario.resolved import resolved
+from sim.scenario.resolved import resolve_contents
 from sim.scenario.scenario import Scenario, load_scenario
 
 _MEASURED_S = 4.0
@@ -77,10 +77,10 @@ def calibrate(scenario: Scenario, data_dir: Path | None, processes: int | None =
     steps = sum(map(sum, works))
     if not steps:
         raise UserError(f"no client trained within {_MEASURED_S:g} s on this machine: its speed is unknown")
-    with built(scenario, data_dir, "cpu") as prepared:
+    with building_process(scenario, data_dir, "cpu") as prepared:
         simulation = prepared.simulation
         codec_s = _codec_s(simulation)
-    latencies_s, bandwidth_bps = _wire()
+    latencies_s, bandwidth_bps = _measure_connection()
     return Calibration(summary["device_time"]["busy"] / steps, latencies_s, bandwidth_bps, codec_s)
 
 
@@ -102,7 +102,7 @@ def calibrated(scenario: Scenario, found: Calibration) -> dict[str, Any]:
 
     Loss, partitions and slow times are removed with them; membership is kept.
     """
-    contents = resolved(scenario)
+    contents = resolve_contents(scenario)
     kept = {key: contents["network"][key] for key in ("membership",) if key in contents["network"]}
     sections = found.sections()
     return contents | {"devices": sections["devices"], "network": sections["network"] | kept}
@@ -120,30 +120,30 @@ def _codec_s(simulation: Simulation) -> float:
     return float(np.median(took[_WARM_UP:]))
 
 
-class _Echo(Events):
+class _Echo(WireCallbacks):
     """Connection end that returns all messages."""
 
     wire: Wire
 
-    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         self.wire.message(process, stamp, [content])
 
 
-class _Waits(Events):
+class _ReceivingEnd(WireCallbacks):
     """Connection end that waits for messages."""
 
     def __init__(self) -> None:
         self.arrived = threading.Event()
 
-    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         self.arrived.set()
 
 
-def _wire() -> tuple[list[float], float]:
+def _measure_connection() -> tuple[list[float], float]:
     """Return one-way seconds of small messages between two local ends, and bits per second of large ones."""
     listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in ("there", "here")}
     addresses = {name: Address(*listener.getsockname()) for name, listener in listeners.items()}
-    echo, waits, secret = _Echo(), _Waits(), os.urandom(32)
+    echo, waits, secret = _Echo(), _ReceivingEnd(), os.urandom(32)
     there = echo.wire = Wire("there", addresses, secret, echo, listener=listeners["there"])
     here = Wire("here", addresses, secret, waits, listener=listeners["here"])
     try:
@@ -153,7 +153,7 @@ def _wire() -> tuple[list[float], float]:
         def half_s(content: bytes) -> float:
             waits.arrived.clear()
             began_s = time.perf_counter()
-            here.message("there", Stamp(1, 0.0, 0.0), [content])
+            here.message("there", FrameHeader(1, 0.0, 0.0), [content])
             waits.arrived.wait(10.0)
             return (time.perf_counter() - began_s) / 2
 

@@ -11,7 +11,7 @@ import numpy as np
 from actors.codec import Codec
 from actors.scan import DecodeError
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.handles import known
+from sim.learning.engine.handles import known_values_handle
 
 _NEW_WIDTHS_MAX = 64  # of vectors from other processes: rows of a width stay allocated
 
@@ -32,7 +32,7 @@ def codec_for_actors(kinds: Iterable[type], engine: Engine) -> Codec:
             new_widths.add(values.size)
         if not np.isfinite(values).all():
             raise DecodeError("a vector must be finite")
-        return known(engine, np.array(values))
+        return known_values_handle(engine, np.array(values))
 
     return Codec(*message_types(kinds), handle=handle)
 

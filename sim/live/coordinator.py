@@ -20,7 +20,7 @@ from sim.live.placement import COORDINATOR
 from sim.live.processes import Process, end, start
 from sim.live.reporting import read_state
 from sim.live.tokens import tls_settings
-from sim.live.wire import Events, Stamp, Wire
+from sim.live.wire import FrameHeader, Wire, WireCallbacks
 from sim.live.worker import CONNECT_S, LIMITS, STOP_S, ProcessOrder
 
 _HEAD_START_S = 0.3  # from the readiness of all processes to the start of the run
@@ -34,7 +34,7 @@ class ProcessFailed(RuntimeError):
 
 
 @dataclass
-class _Seat:
+class _ProcessState:
     """State of a named process. process: None on another machine; the coordinator then writes its `log`.
 
     lives: the number of processes that had this name so far. gone: killed, or exited.
@@ -48,7 +48,7 @@ class _Seat:
     gone: bool = True
 
 
-class LiveRun(Events):
+class LiveRun(WireCallbacks):
     """One live run. assignment: the `ProcessOrder` of all processes, without fields that differ.
 
     here: the processes to start on this machine. on_ready: callback when all are connected, before the start
@@ -72,7 +72,7 @@ class LiveRun(Events):
         self._assignment = assignment
         self._here = list(self._plan.actors if here is None else here)
         self._on_ready, self._on_progress = on_ready, on_progress
-        self._seats = {name: _Seat() for name in self._plan.actors}
+        self._seats = {name: _ProcessState() for name in self._plan.actors}
         self._inbox: SimpleQueue[tuple[str, object]] = SimpleQueue()
         self._began_s: float | None = None
         self._folder = assignment.scenario.parent
@@ -88,7 +88,7 @@ class LiveRun(Events):
         else:
             self._inbox.put((process, content))
 
-    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         raise ValueError("the coordinator has no actors")
 
     # --- in the main thread ---------------------------------------------------------------------------------

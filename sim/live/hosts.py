@@ -19,7 +19,7 @@ from sim.scenario.reading import toml_tables
 _NAME = re.compile(r"(?=.{1,253}$)[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?")
 
 
-def _reachable(address: str) -> str:
+def _require_host_address(address: str) -> str:
     """Reject text that is not the address of one machine."""
     try:
         is_everywhere = ip_address(address.partition("%")[0]).is_unspecified
@@ -41,7 +41,7 @@ class Host(Settings):
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{1,60}$")]
     """Name of the machine for `--host`."""
-    address: Annotated[str, AfterValidator(_reachable)]
+    address: Annotated[str, AfterValidator(_require_host_address)]
     """Address or network name at which other machines can reach it."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 7600
     """First port of the machine."""

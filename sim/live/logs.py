@@ -16,7 +16,7 @@ import msgpack
 from sim.errors import UserError
 from sim.files.journal import Journal, frames
 from sim.live.placement import COORDINATOR
-from sim.results.store.output_dir import is_results, is_under_way, left_hidden
+from sim.results.store.output_dir import abandoned_folders, is_results, is_under_way
 
 _NAME = re.compile(rf"told-({COORDINATOR}|process-\d+)-(\d+)\.log")
 
@@ -58,7 +58,7 @@ def remove_logs(folder: Path) -> None:
 
 def logs_of_killed_runs(path: Path) -> list[Path]:
     """Return the folders of killed live runs for a path of `coterie resume`. Raises UserError."""
-    folders = [path] if path.is_dir() else left_hidden(path)
+    folders = [path] if path.is_dir() else abandoned_folders(path)
     left = [folder for folder in folders if not is_results(folder) and has_begun(folder)]
     for folder in filter(is_under_way, left):
         raise UserError(f"{folder}: its run is still in progress")

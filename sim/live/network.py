@@ -14,9 +14,9 @@ from actors.codec import Codec
 from actors.message import Envelope
 from actors.scan import Buffer, DecodeError
 from actors.tcp.limits import MAILBOX_BYTES
-from actors.tcp.meaning import Meaningless, require_meaning
+from actors.tcp.meaning import Meaningless, require_valid_envelope
 from sim.live.control import Presence, TransferCut, TransferStarted
-from sim.live.wire import Stamp, Wire
+from sim.live.wire import FrameHeader, Wire
 from sim.world.connection import Connection, Message, message_type_name
 from sim.world.fair_sharing import Transfer
 from sim.world.network import SimulatedNetwork
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NUMBERS_OF_A_LIFE = 2**40
 
 
-def _elsewhere(envelope: Envelope) -> None:
+def _refuse_delivery(envelope: Envelope) -> None:
     raise AssertionError(f"{envelope.receiver} belongs to another process")
 
 
@@ -92,7 +92,7 @@ class LiveNetwork(SimulatedNetwork):
         names = [name for name in presence.names if self._process_by_actor.get(name) == process]
         for name in names:
             if presence.up:
-                self._deliver[name] = _elsewhere
+                self._deliver[name] = _refuse_delivery
                 self._known[name] = None
             else:
                 super().detach(name)
@@ -136,7 +136,7 @@ class LiveNetwork(SimulatedNetwork):
             self._loop.call_exception_handler({"message": "a message cannot be sent", "exception": error})
             return
         self._under_way[message.number] = message
-        stamp = Stamp(message.number, min(self._loop.now_s, arrival_s), arrival_s)
+        stamp = FrameHeader(message.number, min(self._loop.now_s, arrival_s), arrival_s)
         self._wire.message(self._process_by_actor[message.envelope.receiver], stamp, content)
 
     def read(self, numbers: Iterable[int]) -> None:
@@ -155,10 +155,10 @@ class LiveNetwork(SimulatedNetwork):
 
     # -- Messages from other processes
 
-    def received(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def received(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         """Check a message from another process, and schedule its arrival at its time, or now."""
         try:
-            envelope = require_meaning(self._codec.decode(content))
+            envelope = require_valid_envelope(self._codec.decode(content))
             if self._process_by_actor.get(envelope.sender) != process:
                 raise Meaningless("the sender belongs to another process")
             if self._process_by_actor.get(envelope.receiver) != self._process:

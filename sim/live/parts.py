@@ -69,7 +69,7 @@ class ProcessResults:
                     lives[content[0]] = content[1]
                 elif kind == "facts":
                     facts |= content[0]
-            measured = [_whole(row, _METRICS) for row in lists.pop("metrics", [])]
+            measured = [_complete_row(row, _METRICS) for row in lists.pop("metrics", [])]
             metrics = pl.DataFrame(measured, _METRICS, orient="row")
             events = pl.DataFrame(pl.from_arrow(trace.to_table()))
         except _NO_SENSE as error:
@@ -136,7 +136,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedEvents:
     """Merged events. events: all events of the run, in order. in_flight: messages without an outcome.
 
     untold: messages whose sending only the receiver's process recorded. twice: outcomes that contradict
@@ -150,7 +150,7 @@ class Merged:
     settled: int
 
 
-def merge(simulation: Simulation, outcome: Outcome) -> Merged:
+def merge(simulation: Simulation, outcome: Outcome) -> MergedEvents:
     """Copy the results of the processes into a simulation that has not run."""
     duration_s = simulation.rules.duration_s
     assert duration_s is not None
@@ -159,13 +159,13 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     merged = _merge_events(outcome, [server.name for server in simulation.servers])
     for row in merged.events.iter_rows(named=True):
         simulation.trace.add_row(**row)
-    _count(simulation, merged.events)
+    _count_moves_and_messages(simulation, merged.events)
     _merge_metrics(simulation, outcome.parts)
     for part in outcome.parts:
         _add_facts(simulation, part)
     for life in simulation.lives:
         found = [part.of_life(life.name) for part in outcome.parts]
-        _fill(life, [facts for facts in found if facts is not None])
+        _restore_actor_state(life, [facts for facts in found if facts is not None])
     last = _last_events(merged.events)
     for life in simulation.lives:
         if life.name in last:
@@ -173,7 +173,7 @@ def merge(simulation: Simulation, outcome: Outcome) -> Merged:
     return merged
 
 
-def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
+def _merge_events(outcome: Outcome, servers: Sequence[str]) -> MergedEvents:
     """Merge the events in the order of their times, each message with one sending and at most one outcome.
 
     A process numbers the messages that its actors send; the receiver's records use the same numbers.
@@ -191,14 +191,14 @@ def _merge_events(outcome: Outcome, servers: Sequence[str]) -> Merged:
     contradicted = ends.join(kept, on="place", how="anti")
     rows = rows.join(contradicted, on="place", how="anti")
     sent = rows.filter(pl.col("event") == "sent")
-    untold = _other_events(
+    untold = _unrecorded_events(
         kept.join(sent, on="message", how="anti"), time=pl.col("time"), event=pl.lit("sent")
     )
     open_ones = sent.join(kept, on="message", how="anti")
     settled = _ended_by_crashes(open_ones, rows.filter(pl.col("event") == "crash"))
     rows = pl.concat([untold, rows, settled]).sort("time", "place", maintain_order=True).drop("place")
     in_flight = open_ones.height - settled.height
-    return Merged(rows, in_flight, untold.height, contradicted.height, settled.height)
+    return MergedEvents(rows, in_flight, untold.height, contradicted.height, settled.height)
 
 
 def _crashes(
@@ -214,7 +214,7 @@ def _crashes(
     return pl.DataFrame(columns)
 
 
-def _whole(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
+def _complete_row(row: Sequence[Any], columns: pl.Schema) -> Sequence[Any]:
     """Return a row with a value for each column. Raises ValueError for other rows: polars would fill them."""
     if len(row) != len(columns):
         raise ValueError(f"a row has {len(row)} values, but its table has the columns {', '.join(columns)}")
@@ -227,7 +227,7 @@ def _last_events(rows: pl.DataFrame) -> dict[str, str]:
     return dict(lives.group_by("actor").agg(pl.col("event").last()).iter_rows())
 
 
-def _other_events(messages: pl.DataFrame, **stated: pl.Expr) -> pl.DataFrame:
+def _unrecorded_events(messages: pl.DataFrame, **stated: pl.Expr) -> pl.DataFrame:
     """Return events that no process recorded, from the recorded events of the same messages.
 
     stated: values of columns that are not in `_SHARED`; the others are null.
@@ -242,7 +242,7 @@ def _ended_by_crashes(messages: pl.DataFrame, crashes: pl.DataFrame) -> pl.DataF
     for who, why in (("peer", "down"), ("actor", "sender crashed")):
         times = crashes.select(pl.col("actor").alias(who), crash="time")
         hit = messages.join(times, on=who).filter(pl.col("crash") >= pl.col("time"))
-        ends = _other_events(hit, time=pl.col("crash"), event=pl.lit("dropped"), detail=pl.lit(why))
+        ends = _unrecorded_events(hit, time=pl.col("crash"), event=pl.lit("dropped"), detail=pl.lit(why))
         found.append(ends.select(messages.columns))
     return (
         pl.concat(found)
@@ -268,7 +268,7 @@ def _merge_metrics(simulation: Simulation, parts: Sequence[ProcessResults]) -> N
     metrics.add_coalitions(sorted(coalitions, key=lambda row: row[0]))
 
 
-def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
+def _restore_actor_state(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
     """Restore the final state of an actor from the records of its processes."""
     for facts in found:
         life.up = facts["up"]
@@ -282,11 +282,11 @@ def _fill(life: Life[Any], found: Sequence[Mapping[str, Any]]) -> None:
         if found:
             life.compute.recall(found[-1]["work"])
         busy_s, waiting_s = (sum(facts["device"][key] for facts in found) for key in ("busy_s", "waiting_s"))
-        intervals = _one_after_the_other([each for facts in found for each in facts["device"]["intervals"]])
+        intervals = _concatenate_intervals([each for facts in found for each in facts["device"]["intervals"]])
         life.compute.device.recall(busy_s, waiting_s, intervals)
 
 
-def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, State]]:
+def _concatenate_intervals(intervals: Sequence[Any]) -> list[tuple[float, float, State]]:
     """Concatenate the intervals of successive processes without overlaps."""
     found: list[tuple[float, float, State]] = []
     for start_s, end_s, state in intervals:
@@ -296,7 +296,7 @@ def _one_after_the_other(intervals: Sequence[Any]) -> list[tuple[float, float, S
     return found
 
 
-def _count(simulation: Simulation, events: pl.DataFrame) -> None:
+def _count_moves_and_messages(simulation: Simulation, events: pl.DataFrame) -> None:
     """Count messages, joins and departures by their events."""
     counts, messages = simulation.network.counts, events.filter(pl.col("event").is_in(MESSAGE_EVENTS))
     number_of = Counter(messages["event"].to_list())

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import IO
 
 from sim.live import worker
-from sim.run.process import safe_path, without_main_module
+from sim.run.process import without_current_folder, without_main_module
 
 _LAST_BYTES = 4_000  # of a process's output
 _FORKED = multiprocessing.get_context("forkserver")
@@ -77,11 +77,11 @@ def start(assignment: worker.ProcessOrder, listener: socket.socket | None = None
     printed = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed in `end`
     _FORKED.set_forkserver_preload(["sim.live.preloaded"])
     process = _FORKED.Process(
-        target=_work,
+        target=_process_main,
         args=(assignment, listener, printed.name),
         name=assignment.process,
     )
-    with safe_path(), without_main_module():
+    with without_current_folder(), without_main_module():
         process.start()
     return Process(process, printed, _descriptor_of(process))
 
@@ -96,7 +96,7 @@ def _descriptor_of(process: BaseProcess) -> int | None:
         return None
 
 
-def _work(order: worker.ProcessOrder, listener: socket.socket | None, printed: str) -> None:
+def _process_main(order: worker.ProcessOrder, listener: socket.socket | None, printed: str) -> None:
     file = os.open(printed, os.O_WRONLY | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(file, standard)

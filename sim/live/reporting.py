@@ -141,7 +141,7 @@ def read_state(folder: Path, process: str) -> dict[str, Any]:
     return dict(msgpack.unpackb(path.read_bytes())) if os.path.isfile(path) else {}
 
 
-def repeatedly(loop: Any, every_s: float, action: Callable[[], object]) -> None:
+def call_repeatedly(loop: Any, every_s: float, action: Callable[[], object]) -> None:
     """Call an action after the other events of the current time, and then every `every_s` seconds.
 
     A slow action is called less often, so that it takes at most a twentieth of the time.

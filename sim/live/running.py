@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 
 from sim.errors import UserError
-from sim.live.against import Found, against, caveat, verdicts
+from sim.live.against import ComparedRunData, caveat, compare_with_simulation, verdicts
 from sim.live.coordinator import LiveRun, run_processes_for_coordinator
 from sim.live.hosts import Host, addresses_on, hosts_by_process
 from sim.live.logs import has_begun, remove_logs, wait_for_writers
-from sim.live.parts import Merged, Outcome, merge
+from sim.live.parts import MergedEvents, Outcome, merge
 from sim.live.placement import Placement, place_actors, require_live
 from sim.live.tokens import read_token
 from sim.live.worker import ProcessOrder
-from sim.results.store.output_dir import forget
+from sim.results.store.output_dir import remove_hidden_folder
 from sim.results.store.run_directory import RunDirectory
 from sim.run.code_warnings import warnings_about_results
-from sim.run.local_baseline import record_ending, train_alone
+from sim.run.local_baseline import record_final_metrics, train_alone
 from sim.run.options import RunOptions
 from sim.run.save.saving import RunResult, create_directory, save
-from sim.run.setup.builder import PreparedRun, built
+from sim.run.setup.builder import PreparedRun, building_process
 from sim.run.summary import summarise
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
@@ -99,14 +99,14 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
 
     Raises UserError for an invalid scenario or option, and ProcessFailed.
     """
-    _require_of_live_runs(options)
+    _refuse_simulation_options(options)
     started = time.perf_counter()
     data_dir, machines, notice = options.data_dir, live.machines, options.notice
     with _prepared(scenario, live.processes, machines, data_dir) as (prepared, scenario, who):
         directory = create_directory(scenario, options.out, "cpu", options.overwrite)
         try:
             file = (directory.path / "scenario.toml").absolute()
-            assignment = _assignment(scenario, who, file, data_dir, live.code, live.raw)
+            assignment = _process_order(scenario, who, file, data_dir, live.code, live.raw)
             if machines is not None:
                 assignment = machines.completed(assignment)
             assert scenario.run.duration is not None
@@ -131,7 +131,7 @@ def run_live(scenario: Scenario, options: RunOptions, live: LiveOptions) -> RunR
     return replace(result, signal=processes.signal)
 
 
-def _require_of_live_runs(options: RunOptions) -> None:
+def _refuse_simulation_options(options: RunOptions) -> None:
     """Raise UserError for options that only simulations have: all except those that `run_live` reads."""
     for option in fields(options):
         if option.name not in _READ and getattr(options, option.name) != option.default:
@@ -149,7 +149,7 @@ def results_of_killed(folder: Path, *, data_dir: Path | None = None, code: bool 
     wait_for_writers(folder)
     outcome = Outcome.read(folder)
     scenario = load_scenario(folder / "scenario.toml", code=code)
-    with built(scenario, data_dir, "cpu") as prepared:
+    with building_process(scenario, data_dir, "cpu") as prepared:
         directory = create_directory(scenario, folder.parent, "cpu")
         try:
             summary = _summary(prepared, directory, outcome, started, scenario, data_dir, False)
@@ -161,7 +161,7 @@ def results_of_killed(folder: Path, *, data_dir: Path | None = None, code: bool 
             directory.discard()
             raise
     if result.directory is not None and not result.unwritten:
-        forget(folder)
+        remove_hidden_folder(folder)
     return result
 
 
@@ -192,7 +192,7 @@ def _summary(
     directory.keep_events(simulation.trace)
     merged = merge(simulation, outcome)
     alone = train_alone(simulation) if scenario.run.compare_alone else None
-    record_ending(simulation, alone)
+    record_final_metrics(simulation, alone)
     summary = summarise(scenario, simulation, alone, time.perf_counter() - started_s, outcome.interrupted)
     summary["messages"]["in_flight"] = merged.in_flight
     if prepared.meter is not None:
@@ -202,12 +202,12 @@ def _summary(
     lines = [line for part in outcome.parts for line in part.facts["live"].get("code_warnings", ())]
     warnings = [*dict.fromkeys(line.replace(folder, "") for line in lines)]
     warnings += warnings_about_results(simulation)
-    summary |= {"live": figures(outcome, merged), "warnings": warnings}
+    summary |= {"live": live_summary_entry(outcome, merged), "warnings": warnings}
     summary["finished"] = not (outcome.lost or outcome.interrupted)
     if held_against and summary["finished"]:
         process_by_actor = {name: process for process, names in outcome.processes.items() for name in names}
-        summary["against"] = against(
-            Found.of(simulation, merged.events), scenario, data_dir, process_by_actor
+        summary["against"] = compare_with_simulation(
+            ComparedRunData.of(simulation, merged.events), scenario, data_dir, process_by_actor
         )
         summary["verdicts"] = verdicts(summary)
         summary["caveat"] = caveat(summary["live"])
@@ -231,7 +231,7 @@ def join_live(
     with _prepared(scenario, None, machines, data_dir) as (_, scenario, who), TemporaryDirectory() as folder:
         directory = create_directory(scenario, Path(folder), "cpu")
         file = directory.path / "scenario.toml"
-        assignment = machines.completed(_assignment(scenario, who, file, data_dir, code, raw))
+        assignment = machines.completed(_process_order(scenario, who, file, data_dir, code, raw))
         run_processes_for_coordinator(
             assignment, [name for name in machines.local_processes(who) if name in who.first]
         )
@@ -246,7 +246,7 @@ def _prepared(
     Raises UserError.
     """
     require_live(scenario)
-    with built(scenario, data_dir, "cpu") as prepared:
+    with building_process(scenario, data_dir, "cpu") as prepared:
         simulation = prepared.simulation
         run = scenario.run.model_copy(update={"name": f"{scenario.name.removesuffix('-live')}-live"})
         clients = [client.name for client in simulation.clients]
@@ -256,7 +256,7 @@ def _prepared(
         yield prepared, replace(prepared.scenario, run=run), who
 
 
-def _assignment(
+def _process_order(
     scenario: Scenario, who: Placement, file: Path, data_dir: Path | None, code: bool, raw: bool
 ) -> ProcessOrder:
     return ProcessOrder(
@@ -278,7 +278,7 @@ def _announcement(who: Placement, scenario: Scenario, raw: bool) -> str:
     return f"{count} actors in {len(who.actors)} processes, {world}, for {scenario.run.duration:g} s"
 
 
-def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
+def live_summary_entry(outcome: Outcome, merged: MergedEvents) -> dict[str, Any]:
     """Return the summary's entry for a live run; docs/live.md explains each key."""
     parts, raw = outcome.parts, outcome.raw
     lives = [part.facts["live"] for part in parts if part.facts["live"]]
@@ -297,7 +297,9 @@ def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
         "messages_between": len(messages),
         "delivered_late_s": _percentiles(messages),
         "jobs_late_s": _percentiles(jobs),
-        "forgiven": {} if raw else {"messages": _forgiven(messages), "jobs": _forgiven(jobs)},
+        "forgiven": {}
+        if raw
+        else {"messages": _late_event_totals(messages), "jobs": _late_event_totals(jobs)},
         "late_messages": late_messages,
         "overrun_jobs": late_jobs,
         "too_busy": not raw and max(late_jobs, late_messages) > TOO_LATE,
@@ -316,7 +318,7 @@ def figures(outcome: Outcome, merged: Merged) -> dict[str, Any]:
     }
 
 
-def _forgiven(late_s: np.ndarray) -> dict[str, float]:
+def _late_event_totals(late_s: np.ndarray) -> dict[str, float]:
     """Return the number of late events that count at their planned time, and their total delay in seconds."""
     forgiven_s = late_s[late_s > FORGIVEN_S]
     return {"count": len(forgiven_s), "seconds": float(forgiven_s.sum())}

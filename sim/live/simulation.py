@@ -11,7 +11,7 @@ from protocols.framework import vectors
 from protocols.framework.compute import Reduction, Samples, TrainRequest
 from sim.core.assembly import Classes
 from sim.core.client_training import DeviceCompute
-from sim.core.lives import ClientLife, with_same_model
+from sim.core.lives import ClientLife, group_by_architecture
 from sim.core.observer import Observer
 from sim.core.simulation import Simulation
 from sim.live.loop import LiveLoop
@@ -37,7 +37,7 @@ class LaterObserver(Observer):
     def _evaluate_models(
         self, now: float, up: Sequence[ClientLife], chosen: Container[int], *, again: bool = False
     ) -> None:
-        for clients in with_same_model(up):
+        for clients in group_by_architecture(up):
             stored = {client.name: self._shown([client]) for client in clients if client.index in chosen}
 
             def stored_models(
@@ -96,7 +96,7 @@ class LiveSimulation(Simulation):
     def rehearse(self, names: Container[str]) -> None:
         """Run one training step as a warm-up with each model of these clients, and discard its result."""
         engine = self.engine.unused()
-        for clients in with_same_model([client for client in self.clients if client.name in names]):
+        for clients in group_by_architecture([client for client in self.clients if client.name in names]):
             clients[0].compute.rehearse(engine)
 
 

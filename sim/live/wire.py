@@ -27,7 +27,7 @@ _MESSAGE, _CONTROL = b"m", b"c"
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FrameHeader:
     """Header of a message: its number in the sending process, and the times of sending and arrival."""
 
     number: int
@@ -35,10 +35,10 @@ class Stamp:
     due_s: float
 
 
-class Events:
+class WireCallbacks:
     """Callbacks of a `Wire`, which it calls in its thread."""
 
-    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         """Handle an incoming message."""
 
     def control(self, process: str, content: object) -> None:
@@ -57,13 +57,13 @@ class Events:
 class _Frames(TcpEndpoint):
     """Endpoint for frames with a stamp, which reports the outcome of each frame."""
 
-    events: Events
+    events: WireCallbacks
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._numbers: dict[str, deque[int]] = {}  # of the messages in transfer to each process; 0: control
 
-    def send(self, process: str, kind: bytes, stamp: Stamp, pieces: list[Buffer]) -> None:
+    def send(self, process: str, kind: bytes, stamp: FrameHeader, pieces: list[Buffer]) -> None:
         head = _STAMP.pack(kind, stamp.number, stamp.sent_s, stamp.due_s)
         length = len(head) + sum(map(len, pieces))
         why = self.send_frame(process, [head, *pieces], length)
@@ -96,7 +96,7 @@ class _Frames(TcpEndpoint):
             if kind == _CONTROL:
                 self.events.control(link.peer, decoded(bytes(content)))
             elif kind == _MESSAGE:
-                self.events.message(link.peer, Stamp(number, sent_s, due_s), content)
+                self.events.message(link.peer, FrameHeader(number, sent_s, due_s), content)
             else:
                 raise ValueError(f"no frame of kind {kind!r}")
         except (ValueError, struct.error) as error:
@@ -116,7 +116,7 @@ class Wire:
         process: str,
         addresses: Mapping[str, Address],
         secret: bytes,
-        events: Events,
+        events: WireCallbacks,
         *,
         tls: Tls | None = None,
         limits: Limits = Limits(),  # noqa: B008 - it cannot change
@@ -132,14 +132,14 @@ class Wire:
         self._thread.start()
         self._opened.result()
 
-    def message(self, process: str, stamp: Stamp, pieces: list[Buffer]) -> None:
+    def message(self, process: str, stamp: FrameHeader, pieces: list[Buffer]) -> None:
         """Send a message to another process."""
         self._loop.call_soon_threadsafe(self.frames.send, process, _MESSAGE, stamp, pieces)
 
     def tell(self, process: str, content: object) -> None:
         """Send a control message to another process."""
         pieces: list[Buffer] = [CONTROL.encode(content)]
-        self._loop.call_soon_threadsafe(self.frames.send, process, _CONTROL, Stamp(0, 0.0, 0.0), pieces)
+        self._loop.call_soon_threadsafe(self.frames.send, process, _CONTROL, FrameHeader(0, 0.0, 0.0), pieces)
 
     def tell_all(self, content: object, but: str = "") -> None:
         """Send a control message to all other processes, except `but`."""

@@ -44,13 +44,13 @@ from sim.live.control import (
 from sim.live.logs import FileLog, SentLog, Sink, end_process, log_path
 from sim.live.loop import LiveLoop
 from sim.live.placement import COORDINATOR, Placement
-from sim.live.reporting import Reporter, repeatedly, save_state
+from sim.live.reporting import Reporter, call_repeatedly, save_state
 from sim.live.simulation import LiveSimulation, live_classes
 from sim.live.tokens import tls_settings
-from sim.live.wire import Events, Stamp, Wire
+from sim.live.wire import FrameHeader, Wire, WireCallbacks
 from sim.run.code_warnings import warnings_about_code
 from sim.run.process import shared_cores
-from sim.run.setup.builder import built
+from sim.run.setup.builder import building_process
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -123,7 +123,7 @@ class Clock:
             self._ahead_s = ahead_s if abs(ahead_s) > took_s else 0.0
 
 
-class _Worker(Events):
+class _Worker(WireCallbacks):
     """A process of a live run; it passes calls from the wire's thread to the actors' loop."""
 
     def __init__(self, assignment: ProcessOrder, listener: socket.socket | None) -> None:
@@ -144,7 +144,7 @@ class _Worker(Events):
 
     # --- in the wire's thread -------------------------------------------------------------------------------
 
-    def message(self, process: str, stamp: Stamp, content: Buffer) -> None:
+    def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         taken_bytes = self.simulation.network.taken_bytes[process] if self.simulation is not None else 0
         if self.came_bytes[process] - taken_bytes + len(content) > INBOX_BYTES:
             self.overflows += 1
@@ -241,7 +241,7 @@ class _Worker(Events):
             self.clock.began_s = own.began_s
         scenario = load_scenario(own.scenario, code=own.code)
         classes = live_classes(self.clock.elapsed, raw=own.raw)
-        with shared_cores(usable_cores()), built(scenario, own.data_dir, "cpu", classes) as run:
+        with shared_cores(usable_cores()), building_process(scenario, own.data_dir, "cpu", classes) as run:
             simulation = run.simulation
             gc.enable()  # the times of collections have no effect in live runs
             assert isinstance(simulation, LiveSimulation)
@@ -273,8 +273,8 @@ class _Worker(Events):
         time.sleep(max(0.0, -self.clock.elapsed()))
         simulation.begin()
         tell = partial(self._tell, Reporter(simulation, names, sink), simulation)
-        repeatedly(loop, _TELL_EVERY_S, tell)
-        repeatedly(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
+        call_repeatedly(loop, _TELL_EVERY_S, tell)
+        call_repeatedly(loop, (scenario.run.duration or 60.0) / 20, partial(self._look_at_memory, loop))
         loop.ends_by_clock = True
         with warnings_about_code(scenario) as self.code_warnings:
             simulation.advance()

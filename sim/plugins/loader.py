@@ -15,8 +15,8 @@ from typing import Any, TypeGuard
 from actors.nearest import did_you_mean
 from sim.errors import UserError, one_line
 from sim.files.named_files import find_file
-from sim.plugins.process_settings import settings_kept
-from sim.plugins.source_files import SourceFiles, beside, of_package, parse_source
+from sim.plugins.process_settings import restoring_torch_settings
+from sim.plugins.source_files import SourceFiles, files_in_same_folder, package_files, parse_source
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Plugin:
     def is_unchanged(self) -> bool:
         """Return whether the file and the other files of its folder are unchanged since loading."""
         try:
-            return self.file is not None and beside(self.file) == self.sources
+            return self.file is not None and files_in_same_folder(self.file) == self.sources
         except (OSError, ValueError):
             return False
 
@@ -100,14 +100,14 @@ def load_plugin(
             module = importlib.import_module(source)
             sources = None
         elif os.path.isfile(path):
-            sources = beside(path)
+            sources = files_in_same_folder(path)
             module = _module_of(path, sources)
         else:
             tried = dict.fromkeys([Path(source).absolute(), path])
             raise UserError(one_line(f"{stated}: no file {' or '.join(map(str, tried))}"))
         found = getattr(module, label, None)
         if path is None and is_one(found):
-            sources = of_package(getattr(found, "__module__", module.__name__))
+            sources = package_files(getattr(found, "__module__", module.__name__))
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -118,7 +118,9 @@ def load_plugin(
             one_line(f"{stated}: {source} has several classes of this name, in lines {other}; rename them")
         )
     if found is None or not is_one(found):
-        own = [each for each, value in vars(module).items() if is_one(value) and _is_of(value, module)]
+        own = [
+            each for each, value in vars(module).items() if is_one(value) and _is_defined_in(value, module)
+        ]
         known = f"must be one of {', '.join(own) or 'none'}{did_you_mean(label, own)}"
         if found is None or kind:
             raise UserError(f"{stated}: {source} has no {kind}{label!r}; {known}")
@@ -142,7 +144,7 @@ def absolute_name(name: str) -> str:
     return f"{file}:{label}" if source.endswith(".py") and os.path.exists(file) else name
 
 
-def _is_of(value: object, module: ModuleType) -> bool:
+def _is_defined_in(value: object, module: ModuleType) -> bool:
     """Return whether an object was defined in this module or package, and not imported by it."""
     return f"{getattr(value, '__module__', None)}.".startswith(f"{module.__name__}.")
 
@@ -163,7 +165,7 @@ def _failure(source: str, error: BaseException) -> str:
 # --- modules of files ---------------------------------------------------------------------------------------
 
 
-class _Folder:
+class _FolderModules:
     """Modules of a folder, under the names by which its files import each other.
 
     Python caches modules only by name. When code is loaded from a folder with modules of the same names, or
@@ -188,7 +190,7 @@ class _Folder:
         self.modules |= found
 
 
-_folders: dict[tuple[Path, str], _Folder] = {}
+_folders: dict[tuple[Path, str], _FolderModules] = {}
 _added_folders: list[str] = []
 """Folders that were added to the end of Python's path."""
 
@@ -228,7 +230,7 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
     for other, each in _folders.items():
         if other != key and each.tops & tops:
             each.forget()
-    folder = _folders.setdefault(key, _Folder(sources, tops))
+    folder = _folders.setdefault(key, _FolderModules(sources, tops))
     sys.modules.update(folder.modules)
     name, parent = path.stem, str(path.parent)
     known = sys.modules.get(name)
@@ -250,7 +252,7 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
         module = sys.modules[name] = module_from_spec(spec)
         _loading.append(path)
         try:
-            with settings_kept():
+            with restoring_torch_settings():
                 spec.loader.exec_module(module)
         finally:
             _loading.remove(path)

@@ -72,11 +72,11 @@ def annotated(settings: type[Settings], by: type[A]) -> dict[str, tuple[A, Any]]
         for each in field.metadata:
             if isinstance(each, by):
                 found[path] = each, field.annotation
-        found |= {key: of for key, of in _within(field.annotation, path, by) if key not in found}
+        found |= {key: of for key, of in _annotations_in_type(field.annotation, path, by) if key not in found}
     return found
 
 
-def _within(annotation: Any, path: str, by: type[A]) -> Iterator[tuple[str, tuple[A, Any]]]:
+def _annotations_in_type(annotation: Any, path: str, by: type[A]) -> Iterator[tuple[str, tuple[A, Any]]]:
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         yield from [(f"{path}.{key}", each) for key, each in annotated(annotation, by).items()]
         return
@@ -86,4 +86,4 @@ def _within(annotation: Any, path: str, by: type[A]) -> Iterator[tuple[str, tupl
         if isinstance(argument, by):
             yield path, (argument, annotation)
         else:
-            yield from _within(argument, path, by)
+            yield from _annotations_in_type(argument, path, by)

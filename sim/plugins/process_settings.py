@@ -7,16 +7,16 @@ from typing import Any
 
 
 @contextmanager
-def settings_kept() -> Iterator[None]:
+def restoring_torch_settings() -> Iterator[None]:
     """Restore torch's default dtype and device after user code. Raises ValueError if it changed them.
 
     All models are float32, on the device of the run.
     """
-    before = _settings()
+    before = _torch_settings()
     try:
         yield
     finally:
-        changed = [name for name, value in _settings().items() if value != before[name]]
+        changed = [name for name, value in _torch_settings().items() if value != before[name]]
         if changed:
             import torch
 
@@ -29,7 +29,7 @@ def settings_kept() -> Iterator[None]:
         )
 
 
-def _settings() -> dict[str, Any]:
+def _torch_settings() -> dict[str, Any]:
     """Return the current settings, or torch's defaults before it is imported."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_default_device"):

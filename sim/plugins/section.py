@@ -14,7 +14,7 @@ from actors.settings.base import Settings
 from actors.source_location import definition_location, location_text, traceback_frames
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
-from sim.plugins.process_settings import settings_kept
+from sim.plugins.process_settings import restoring_torch_settings
 
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
 """Regular expression for names of user code in a scenario, such as "my.py:Net"."""
@@ -37,7 +37,7 @@ class PluginSection(Settings):
     def call(self, **provided: Any) -> Any:
         """Call the code with the table's keys and the `provided` arguments it takes. Raises its errors."""
         given = {name: value for name, value in provided.items() if name in self.takes}
-        with settings_kept():
+        with restoring_torch_settings():
             return type(self).make(**given, **{name: getattr(self, name) for name in self.keys})
 
     def refusal(self, problem: str, error: BaseException | None = None) -> UserError:
@@ -77,7 +77,7 @@ def _section(base: type[Section], key: str, stated: str, name: str, found: Any) 
             found.__name__, __base__=base, **{key: (Literal[name], ...)}, **fields
         )
     except (PydanticUserError, TypeError, NameError) as error:
-        raise _refused(stated, found, str(error).partition("\n")[0]) from error
+        raise _plugin_error(stated, found, str(error).partition("\n")[0]) from error
     made.make, made.takes = staticmethod(found), frozenset(takes)
     made.keys, made.key_and_value = tuple(fields), stated
     return made
@@ -89,7 +89,7 @@ def _arguments(stated: str, found: Any) -> list[inspect.Parameter]:
         parameters = inspect.signature(found).parameters.values()
         hints = typing.get_type_hints(called, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
-        raise _refused(stated, found, f"the arguments cannot be read: {error}") from error
+        raise _plugin_error(stated, found, f"the arguments cannot be read: {error}") from error
     return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters]
 
 
@@ -109,17 +109,17 @@ def _key_type_and_default(
         given = ", ".join(base.provided)
         problem = f"needs a type, such as `{name}: int`; the arguments that are not keys are {given}"
     if problem:
-        raise _refused(stated, found, f"its argument {name} {problem}")
+        raise _plugin_error(stated, found, f"its argument {name} {problem}")
     if typing.get_origin(kind) is list:  # sections are immutable
         kind = tuple[*typing.get_args(kind), ...]  # type: ignore[misc]
         default = tuple(default) if isinstance(default, list) else default
     return kind, ... if default is empty else default
 
 
-def _refused(stated: str, found: Any, problem: str) -> UserError:
+def _plugin_error(stated: str, found: Any, problem: str) -> UserError:
     return UserError(f"{stated}: {definition_location(found) or 'the code'}: {problem}")
 
 
-def in_short(error: BaseException) -> str:
+def first_error_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return describe(error).partition("\n")[0]

@@ -75,7 +75,7 @@ def full_name(node: ast.expr, names: dict[str, str]) -> str:
     return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"
 
 
-def beside(file: Path) -> SourceFiles:
+def files_in_same_folder(file: Path) -> SourceFiles:
     """Return the Python files of a file's folder, and of importable subfolders.
 
     In coterie's folder, subfolders are left out; in a folder of installed packages, only the file is
@@ -83,13 +83,13 @@ def beside(file: Path) -> SourceFiles:
     """
     if file.parent.name in INSTALLED:
         return SourceFiles(file.parent, {file.name: file.read_bytes()})
-    return _below(file.parent, file.parent, with_folders=file.parent != PRODUCT)
+    return _files_below(file.parent, file.parent, with_folders=file.parent != PRODUCT)
 
 
-def of_package(module: str) -> SourceFiles | None:
+def package_files(module: str) -> SourceFiles | None:
     """Return the files of an imported module's package; None for a module of coterie.
 
-    For an installed package, this is only the module's file. Raises the errors of `beside`.
+    For an installed package, this is only the module's file. Raises the errors of `files_in_same_folder`.
     """
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or module.partition(".")[0] in OURS:
@@ -97,13 +97,13 @@ def of_package(module: str) -> SourceFiles | None:
     depth = module.count(".") + (Path(file).name == "__init__.py")
     root = Path(file).parents[depth]
     if depth == 0 and root.name not in INSTALLED:
-        return beside(Path(file))
+        return files_in_same_folder(Path(file))
     if root.name in INSTALLED:
         return SourceFiles(root, {Path(file).relative_to(root).as_posix(): Path(file).read_bytes()})
-    return _below(root, root / module.partition(".")[0])
+    return _files_below(root, root / module.partition(".")[0])
 
 
-def _below(root: Path, folder: Path, *, with_folders: bool = True) -> SourceFiles:
+def _files_below(root: Path, folder: Path, *, with_folders: bool = True) -> SourceFiles:
     def fail(error: OSError) -> None:
         raise error
 

@@ -16,7 +16,7 @@ _OTHERS = tuple(
 )
 
 
-def where_from(traceback: str) -> str:
+def failure_origin_text(traceback: str) -> str:
     """Describe the origin of a failure in the user's files, and the number of omitted frames."""
     own, others = own_frames(traceback)
     more = f" (summary.json also contains {others} lines of coterie and libraries)" if others else ""
@@ -29,11 +29,13 @@ def own_frames(traceback: str) -> tuple[str, int]:
     If no frame would remain, the traceback is unchanged and the number is 0.
     """
     files = [frame["file"] for frame in _FRAME.finditer(traceback)]
-    others = [file for file in files if _is_others(file)]
+    others = [file for file in files if _is_foreign_file(file)]
     if len(others) == len(files):
         return traceback, 0
-    return _FRAME.sub(lambda frame: "" if _is_others(frame["file"]) else frame[0], traceback), len(others)
+    return _FRAME.sub(lambda frame: "" if _is_foreign_file(frame["file"]) else frame[0], traceback), len(
+        others
+    )
 
 
-def _is_others(file: str) -> bool:
+def _is_foreign_file(file: str) -> bool:
     return file.startswith(("<", *_OTHERS)) or f"{os.sep}site-packages{os.sep}" in file

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class TimesToReach(NamedTuple):
+class CensoredTimes(NamedTuple):
     """Times at which clients or runs reached a level.
 
     at [N]: infinite if it was never reached. watched [N]: duration of the observation; infinite if the run
@@ -39,21 +39,21 @@ class TimesToReach(NamedTuple):
         return np.isfinite(self.at) & (self.at <= self.watched)
 
 
-def survival(reached: TimesToReach) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def survival(reached: CensoredTimes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return times [K], ascending from 0, and the share [K] that has not reached the level by each time."""
     times, counts = np.unique(reached.times[reached.events], return_counts=True)
     at_risk = np.array([(reached.times >= time).sum() for time in times], dtype=float)
     return np.concatenate([[0.0], times]), np.cumprod(np.concatenate([[1.0], 1 - counts / at_risk]))
 
 
-def median_time(reached: TimesToReach) -> float | None:
+def median_time(reached: CensoredTimes) -> float | None:
     """Return the time by which half have reached the level; None if fewer than half do."""
     times, shares = survival(reached)
     half = np.flatnonzero(shares <= 0.5 + 1e-9)  # rounding may miss one half
     return float(times[half[0]]) if half.size else None
 
 
-def known_until(reached: TimesToReach) -> float:
+def survival_known_until(reached: CensoredTimes) -> float:
     """Return the time until which `survival` is known; infinite if all have reached the level."""
     times = reached.times
     if not times.size or reached.events[times == times.max()].all():
@@ -61,7 +61,7 @@ def known_until(reached: TimesToReach) -> float:
     return float(times.max())
 
 
-def restricted_mean(reached: TimesToReach, until: float) -> float:
+def restricted_mean(reached: CensoredTimes, until: float) -> float:
     """Return the mean of the times cut off at `until`: the area under `survival` (Royston and Parmar 2013).
 
     NaN without observations.

@@ -43,11 +43,11 @@ class Measure:
 
     def difference(self, value: float) -> str:
         """Format a difference of two values, with sign, and for shares in percentage points."""
-        return f"{text.points(value)} points" if self.is_share else f"{value:+,.4g}"
+        return f"{text.percentage_points(value)} points" if self.is_share else f"{value:+,.4g}"
 
     def loss(self, value: float) -> str:
         """Format a loss, above 0, for shares in percentage points."""
-        return text.depth(value) if self.is_share else text.number(value)
+        return text.drop_in_points(value) if self.is_share else text.number(value)
 
     @property
     def worsened(self) -> str:
@@ -139,7 +139,7 @@ def model_metric_name(metric: str, model: str) -> str:
     return f"{metric}_of_{model}"
 
 
-def without_variant(metric: str) -> str:
+def base_metric_name(metric: str) -> str:
     """Return the name of the quantity of which a metric is a variant, or the metric itself.
 
     The variants of "accuracy" are "accuracy_alone", "accuracy_of_shared", and values such as

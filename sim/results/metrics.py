@@ -260,7 +260,7 @@ def accuracy_summary(values: Collection[float], *, higher_is_better: bool = True
     }
 
 
-def beside_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+def weights_over_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
     """Return weights w_ij divided by the largest of their row i.
 
     Peers in a large cluster have small shares, so edges are defined relative to the largest weight.
@@ -315,7 +315,7 @@ def share_better(
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
 
 
-def help_summary(
+def gain_summary(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> dict[str, Any] | None:
     """Summarize the gains with peers over the clients in both mappings; None without any.

@@ -11,24 +11,24 @@ _ERROR_LENGTH = 200
 _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 
-def headlines(summary: Mapping[str, Any]) -> list[str]:
+def main_problems(summary: Mapping[str, Any]) -> list[str]:
     """Return the problems of a run to read before its results; empty without problems."""
-    parts = (_ended, _failed, _restarted, _diverged, _fruitless, _uncounted)
+    parts = (_ended, _failed, _restarted, _diverged, _vain_waits_text, _missing_formulas_text)
     return [line for part in parts if (line := part(summary)) is not None]
 
 
 def cautions(summary: Mapping[str, Any]) -> list[str]:
     """Return all warnings of a run: its problems and the lines under `warnings` in its summary."""
-    parts = (_ended_early, _failed, _restarted, _diverged, _fruitless, _uncounted)
+    parts = (_ended_early, _failed, _restarted, _diverged, _vain_waits_text, _missing_formulas_text)
     problems = [line for part in parts if (line := part(summary)) is not None]
     lines = [*problems, *map(str, summary.get("warnings") or ())]
     return list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in lines))
 
 
-def answer(summary: Mapping[str, Any]) -> str:
+def result_sentence(summary: Mapping[str, Any]) -> str:
     """Return the main results of a run in one sentence; empty without evaluations."""
     parts, gains = [], summary.get("help") or {}
-    if (found := judged(summary)) is not None:
+    if (found := final_measure_and_mean(summary)) is not None:
         measure, mean = found
         reached = f"the {measure.label} is {measure.text(mean)} on average"
         if measure.name == "accuracy":
@@ -47,25 +47,25 @@ def answer(summary: Mapping[str, Any]) -> str:
         parts.append(f"{edges}, and {text.share(graph['edge_recall'])} of the true edges were learned")
     population = summary.get("population") or {}
     if population.get("newcomers"):
-        who = _of_all(population["caught_up"], population["newcomers"], "newcomer", "newcomers")
+        who = _count_of_total_text(population["caught_up"], population["newcomers"], "newcomer", "newcomers")
         parts.append(f"{who} caught up with the other clients")
     if population.get("departures"):
         counts = summary.get("clients") or {}
         only_crashes = counts.get("crashed") and not (counts.get("left") or counts.get("failed"))
         what = ("crash", "crashes") if only_crashes else ("departure", "departures")
-        back = _of_all(population["recovered"], population["departures"], *what)
+        back = _count_of_total_text(population["recovered"], population["departures"], *what)
         parts.append(f"after {back}, the other clients recovered fully")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
-def _of_all(count: int, total: int, one: str, many: str) -> str:
+def _count_of_total_text(count: int, total: int, one: str, many: str) -> str:
     if count == total:
         return f"the {one}" if total == 1 else f"all {total:,} {many}"
     return f"{count:,} of {total:,} {many}"
 
 
-def judged(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
+def final_measure_and_mean(summary: Mapping[str, Any]) -> tuple[Measure, float] | None:
     """Return the measure and its mean at the end; None without evaluations."""
     name = summary.get("measure", "accuracy")
     mean = (summary.get(name) or {}).get("mean")
@@ -90,7 +90,7 @@ def protocol(summary: Mapping[str, Any]) -> str:
     return str(summary.get("protocol")) + (", alone" if summary.get("alone") else "")
 
 
-def whom(summary: Mapping[str, Any]) -> str:
+def clients_text(summary: Mapping[str, Any]) -> str:
     """Describe the clients that count at the end: those that are up with a finite model."""
     counted, known = summary[summary.get("measure", "accuracy")]["clients"], len(summary["client_names"])
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
@@ -105,7 +105,7 @@ def interrupted(summary: Mapping[str, Any]) -> str | None:
     return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
 
 
-def fork(known: Mapping[str, Any]) -> str | None:
+def fork_origin_text(known: Mapping[str, Any]) -> str | None:
     """Name the parent and the time of a fork, from a summary or a provenance; None for other runs."""
     found = known.get("fork")
     if not isinstance(found, Mapping) or not isinstance(found.get("at"), int | float):
@@ -114,7 +114,7 @@ def fork(known: Mapping[str, Any]) -> str | None:
     return one_line(f"fork of {found.get('of')} at {at}", 300)
 
 
-def moves(summary: Mapping[str, Any]) -> list[str]:
+def move_counts_text(summary: Mapping[str, Any]) -> list[str]:
     """Return texts such as "3 joined" and "2 crashed"; events that did not happen are left out."""
     counts = summary.get("clients") or {}
     return [f"{text.number(counts[move])} {move}" for move in _MOVES if counts.get(move)]
@@ -177,7 +177,7 @@ def _diverged(summary: Mapping[str, Any]) -> str | None:
     return f"diverged: {count} of {up} models are not finite at the end ({first})"
 
 
-def _fruitless(summary: Mapping[str, Any]) -> str | None:
+def _vain_waits_text(summary: Mapping[str, Any]) -> str | None:
     rounds = summary.get("rounds") or {"waits": 0, "in_vain": 0}
     if not rounds["in_vain"] or 2 * rounds["in_vain"] < rounds["waits"]:
         return None
@@ -187,7 +187,7 @@ def _fruitless(summary: Mapping[str, Any]) -> str | None:
     )
 
 
-def _uncounted(summary: Mapping[str, Any]) -> str | None:
+def _missing_formulas_text(summary: Mapping[str, Any]) -> str | None:
     names = summary.get("uncounted")
     if not names:
         return None

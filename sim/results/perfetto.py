@@ -158,7 +158,7 @@ def _entries(directory: RunDirectory, process: dict[str, int]) -> Iterator[Trace
     events = directory.scan("events").filter(pl.col("event") != "checksum")
     for part in events.collect().iter_slices(_ROWS):
         for row in part.iter_rows(named=True):
-            yield _message(row, process) if row["peer"] is not None else _move(row, process)
+            yield _message(row, process) if row["peer"] is not None else _lifecycle_packet(row, process)
 
 
 def _message(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
@@ -178,7 +178,7 @@ def _message(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
     return packet
 
 
-def _move(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
+def _lifecycle_packet(row: dict[str, Any], process: dict[str, int]) -> TracePacket:
     packet = _event(row["time"], track_id(process[row["actor"]], _DEVICE), "INSTANT", row["event"], "life")
     if row["detail"]:
         packet.track_event.debug_annotations.add(name="detail", string_value=row["detail"])

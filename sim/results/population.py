@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.kaplan_meier import TimesToReach, median_time
+from sim.results.kaplan_meier import CensoredTimes, median_time
 from sim.results.measures import CAUGHT_UP_SHARE
 from sim.results.metrics import Series, accuracy_summary, value_at
 
@@ -36,7 +36,7 @@ class LifecycleEvent(NamedTuple):
         return self.event in ARRIVALS and self.state not in ("keep", "stale")
 
 
-class Panel(NamedTuple):
+class ClientPanelData(NamedTuple):
     """A quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN if not measured."""
 
     times: NDArray[np.float64]
@@ -65,7 +65,7 @@ class Panel(NamedTuple):
         return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
 
 
-def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
+def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> ClientPanelData | None:
     """Return a metric of all clients from the long table of a run; None if the metric was not recorded."""
     rows = metrics.filter(
         (pl.col("name") == name) & pl.col("actor").is_in(list(clients)) & pl.col("value").is_finite()
@@ -78,7 +78,7 @@ def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Pa
     numbers = {client: number for number, client in enumerate(clients)}
     column = [numbers[actor] for actor in frame["actor"]]
     values[row, column] = frame["value"].to_numpy()
-    return Panel(times, values)
+    return ClientPanelData(times, values)
 
 
 class DepartureEffect(NamedTuple):
@@ -161,7 +161,7 @@ class Population:
     """
 
     def __init__(
-        self, panel: Panel, moves: Sequence[LifecycleEvent], *, higher_is_better: bool = True
+        self, panel: ClientPanelData, moves: Sequence[LifecycleEvent], *, higher_is_better: bool = True
     ) -> None:
         self._panel = panel
         self._higher_is_better = higher_is_better
@@ -216,16 +216,16 @@ class Population:
         return [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
 
     @cached_property
-    def catching_up(self) -> TimesToReach:
+    def catching_up(self) -> CensoredTimes:
         """Times (s) until the `newcomers` caught up."""
         times = [self.catch_up(move) for move in self.newcomers]
-        return TimesToReach.of(times, [self._watched(move) for move in self.newcomers])
+        return CensoredTimes.of(times, [self._watched(move) for move in self.newcomers])
 
     @cached_property
-    def recovering(self) -> TimesToReach:
+    def recovering(self) -> CensoredTimes:
         """Times (s) until the survivors of the `dips` recovered."""
         dips, last_s = self.dips(), float(self._panel.times[-1])
-        return TimesToReach.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
+        return CensoredTimes.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
 
     def dips(self) -> list[tuple[float, DepartureEffect]]:
         """Return (time, dip) of departures; departures between two evaluations count as one."""

@@ -65,12 +65,12 @@ def share(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.1f}%"
 
 
-def points(value: float | None) -> str:
+def percentage_points(value: float | None) -> str:
     """Format a difference of shares in percentage points, with sign and one decimal."""
     return NOTHING if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def depth(fall: float) -> str:
+def drop_in_points(fall: float) -> str:
     """Format the drop of a share, above 0, in percentage points."""
     return f"{100 * fall:.1f}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
 

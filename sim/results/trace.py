@@ -69,7 +69,7 @@ ROWS = 1 << 16
 _MASK_64 = (1 << 64) - 1
 
 
-class _Texts(dict[str | None, int]):
+class _TextNumbers(dict[str | None, int]):
     """Numbers of the texts so far, in order of their first use; 0 stands for None."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Texts(dict[str | None, int]):
         return self._digests[numbers]
 
 
-class Addressed(Protocol):
+class AddressedMessage(Protocol):
     """A message with the attributes that the trace uses."""
 
     @property
@@ -128,7 +128,7 @@ class Trace:
         self._recent: list[Entry] = []  # entries not yet converted
         self._rows = np.empty(ROWS, _ROW)
         self._filled = 0  # rows in use
-        self._texts = _Texts()
+        self._texts = _TextNumbers()
         self._converted = 0  # entries converted to records
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
@@ -143,7 +143,7 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        envelope: Addressed,
+        envelope: AddressedMessage,
         type_name: str,
         size_bytes: int,
         reason: str = "",

@@ -10,9 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure, without_variant
+from sim.results.measures import ALONE, MEASURES, OWN_METRICS, Measure, base_metric_name
 from sim.results.metrics import ALL, EDGE_THRESHOLD, Series
-from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, Population, metric_panel
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    ClientPanelData,
+    LifecycleEvent,
+    Population,
+    metric_panel,
+)
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
@@ -44,7 +51,7 @@ class RunView:
         self._directory = directory
         self.summary: dict[str, Any] = directory.summary()
         self.scenario_text = directory.scenario_text()
-        self._panels: dict[str, Panel | None] = {}
+        self._panels: dict[str, ClientPanelData | None] = {}
         self._small: dict[str, pl.LazyFrame] = {}
 
     def get(self, *keys: str) -> Any:
@@ -96,7 +103,7 @@ class RunView:
         return float(self.get("virtual_seconds") or 0.0)
 
     @cached_property
-    def measure(self) -> tuple[Measure, Panel] | None:
+    def measure(self) -> tuple[Measure, ClientPanelData] | None:
         """Measure of the run, or the first recorded one of MEASURES, with its values; None without any."""
         judged = self.get("measure")
         for measure in sorted(MEASURES, key=lambda each: each.name != judged):
@@ -126,13 +133,13 @@ class RunView:
         return float(at_s) if isinstance(at_s, int | float) else None
 
     @cached_property
-    def parent(self) -> Panel | None:
+    def parent(self) -> ClientPanelData | None:
         """Measure of the clients in the parent of a fork after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return metric_panel(self._table("parent"), self.measure[0].name, self.clients)
 
-    def panel(self, name: str) -> Panel | None:
+    def panel(self, name: str) -> ClientPanelData | None:
         """Return a metric of all clients; None if not recorded."""
         if name not in self._panels:
             self._panels[name] = metric_panel(self._table("metrics"), name, self.clients)
@@ -144,9 +151,9 @@ class RunView:
         rows = self._table("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())
         names = rows.select(pl.col("name").unique(maintain_order=True)).collect()["name"].to_list()
         own = {*OWN_METRICS, "iterations", *[measure.name for measure in MEASURES]}
-        return [name for name in names if without_variant(name) not in own]
+        return [name for name in names if base_metric_name(name) not in own]
 
-    def observations(self, name: str) -> list[tuple[str, Panel]]:
+    def observations(self, name: str) -> list[tuple[str, ClientPanelData]]:
         """Return an observed quantity's values, as ("clients", panel) and ("servers", panel) if known."""
         rows = self._table("metrics")
         others = rows.filter(~pl.col("actor").is_in([ALL, *self.clients]), name=name)
@@ -155,7 +162,7 @@ class RunView:
         return [(kind, panel) for kind, panel in panels if panel is not None]
 
     @cached_property
-    def others(self) -> list[tuple[Measure, Panel]]:
+    def others(self) -> list[tuple[Measure, ClientPanelData]]:
         """Other measures of the clients' models, with their values."""
         judged = None if self.measure is None else self.measure[0]
         panels = [(measure, self.panel(measure.name)) for measure in MEASURES if measure != judged]
@@ -184,7 +191,7 @@ class RunView:
         panel = self.panel("iterations")
         if panel is None:
             return None
-        return np.array([_over_sessions(panel.of(client).values) for client in range(len(self.clients))])
+        return np.array([_sum_over_sessions(panel.of(client).values) for client in range(len(self.clients))])
 
     @cached_property
     def worst_first(self) -> list[int]:
@@ -398,7 +405,7 @@ class RunView:
 
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
         """Return up to `most` evenly spaced times of the graph, with the first and the last."""
-        return self.graph_times[evenly(len(self.graph_times), most)]
+        return self.graph_times[evenly_spaced_positions(len(self.graph_times), most)]
 
     def snapshot(self, time_s: float) -> Snapshot:
         """Return the learned graph at one of its times."""
@@ -407,13 +414,13 @@ class RunView:
         return Snapshot(source, target, frame["weight"].to_numpy())
 
 
-def _over_sessions(counts: NDArray[np.float64]) -> float:
+def _sum_over_sessions(counts: NDArray[np.float64]) -> float:
     """Return the sum of the last counts of all sessions; a falling count marks a new session from 0."""
     ended = counts[:-1][np.diff(counts) < 0]
     return float(ended.sum() + counts[-1]) if counts.size else 0.0
 
 
-def evenly(count: int, most: int) -> NDArray[np.int64]:
+def evenly_spaced_positions(count: int, most: int) -> NDArray[np.int64]:
     """Return at most `most` of the positions 0 .. count-1, evenly spaced, with the first and the last."""
     if count <= most:
         return np.arange(count)

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from actors.settings.units import DURATION
 from actors.source_location import class_files
 from protocols.shared.server_rounds import RoundSettings
-from sim.core.observations import defines
+from sim.core.observations import overrides_hook
 from sim.core.simulation import Simulation
 from sim.run.foreign_draws import foreign_draws
-from sim.run.local_work import IterationWork, too_short
-from sim.run.summary import undefined
+from sim.run.local_work import IterationWork, short_run_warning
+from sim.run.summary import undefined_metric_lines
 from sim.run.swallowed import swallowed_errors
 from sim.run.unawaited import unawaited_coroutines
-from sim.run.wall_clock import wall_clock
+from sim.run.wall_clock import clock_call_warnings
 from sim.scenario.scenario import Scenario
 
 _NOTHING_LEARNED = (
@@ -30,27 +30,27 @@ def warnings_about_code(scenario: Scenario) -> Iterator[list[str]]:
     own = users_files(scenario)
     with unawaited_coroutines() as unawaited, foreign_draws(own) as draws, swallowed_errors(own) as errors:
         yield found
-    found += [*unawaited, *draws, *errors, *wall_clock(own)]
+    found += [*unawaited, *draws, *errors, *clock_call_warnings(own)]
 
 
 def warnings_about_results(simulation: Simulation) -> list[str]:
     """Return a line for each result of an ended run that is surely unintended."""
     return [
-        *_unchanged(simulation),
-        *_unsettled(simulation),
+        *_unchanged_model_warnings(simulation),
+        *_no_coalition_warnings(simulation),
         *_standstill(simulation),
-        *undefined(simulation),
+        *undefined_metric_lines(simulation),
         *_held_by_cycles(simulation),
     ]
 
 
-def _unchanged(simulation: Simulation) -> list[str]:
+def _unchanged_model_warnings(simulation: Simulation) -> list[str]:
     """Return lines about models that did not change, and about iterations longer than the run.
 
     The method is to blame only if nothing else explains it: neither the duration nor unfinished rounds.
     """
     settings, up, metrics = simulation.rules.settings, simulation.clients_up, simulation.observer.metrics
-    if lines := too_short(_trainings(simulation), simulation.rules.duration_s):
+    if lines := short_run_warning(_trainings(simulation), simulation.rules.duration_s):
         return lines
     waits, in_vain = map(sum, zip((0, 0), *[life.waits for life in simulation.lives], strict=True))
     if simulation.observer.models_changed is not False or (waits and 2 * in_vain >= waits) or not up:
@@ -89,10 +89,10 @@ def _held_by_cycles(simulation: Simulation) -> list[str]:
     ]
 
 
-def _unsettled(simulation: Simulation) -> list[str]:
+def _no_coalition_warnings(simulation: Simulation) -> list[str]:
     """Return a line if a method that forms coalitions had none by the end."""
     metrics, clients = simulation.observer.metrics, simulation.clients
-    forms_some = any(client.actor is not None and defines([client], "coalition") for client in clients)
+    forms_some = any(client.actor is not None and overrides_hook([client], "coalition") for client in clients)
     if clients[0].context.alone or not forms_some or metrics.coalitions():
         return []
     end = DURATION.format(metrics.newest()[0])

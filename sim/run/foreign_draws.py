@@ -32,12 +32,12 @@ def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
     also reported.
     """
     found: list[str] = []
-    before = states()
+    before = generator_states()
     try:
         yield found
     finally:
-        calls = [call for file in files for call in _calls(file)]
-        for name, state in states().items():
+        calls = [call for file in files for call in _lines_that_draw(file)]
+        for name, state in generator_states().items():
             if state != before[name]:
                 lines = [line for line, of in calls if of == name]
                 where = f" ({lines[0]})" if lines else ""
@@ -53,7 +53,7 @@ def foreign_draws(files: Iterable[str]) -> Iterator[list[str]]:
                 )
 
 
-def states() -> dict[str, object]:
+def generator_states() -> dict[str, object]:
     """Return the states of the generators that all code of this process shares, by name."""
     _, words, *others = np.random.get_state(legacy=True)
     return {
@@ -63,7 +63,7 @@ def states() -> dict[str, object]:
     }
 
 
-def _calls(file: str) -> list[tuple[str, str]]:
+def _lines_that_draw(file: str) -> list[tuple[str, str]]:
     """Return the lines of a file that draw from a shared generator, or create one without a seed."""
     tree = parse_source(file)
     names = dict(imported_names(tree))

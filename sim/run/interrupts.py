@@ -58,7 +58,7 @@ def exit_at_once(number: int, message: str = "interrupted") -> None:
     os._exit(exit_code(number))
 
 
-def own_process() -> None:
+def end_process_on_signal() -> None:
     """Let signals end this process immediately; only for the process of a command."""
     _own_processes.add(os.getpid())
     install_signal_handler(exit_at_once)

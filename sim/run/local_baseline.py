@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sim.core.lives import with_same_model
+from sim.core.lives import group_by_architecture
 from sim.core.simulation import Simulation
 from sim.learning.evaluation import measure_models
 from sim.results.measures import ALONE, TOTALS
@@ -20,7 +20,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     attempts = ((client.name, client.compute.train_alone(engine)) for client in simulation.clients)
     trained = {name: params for name, params in attempts if params is not None}
     reached: dict[str, float] = {}
-    for clients in with_same_model(client for client in simulation.clients if client.name in trained):
+    for clients in group_by_architecture(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
         first, numbers = clients[0].compute.settings, [client.index for client in clients]
         kernel = ran.kernel(first.architecture, first.objective)  # in the engine's precision
@@ -42,7 +42,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
 
 
-def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
+def record_final_metrics(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
     """Record the metrics of each client that are known only at the end of a run.
 
     These metrics are the training over all sessions of the client and, if computed, the result of training

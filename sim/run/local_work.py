@@ -23,7 +23,7 @@ class IterationWork(NamedTuple):
     @property
     def seconds(self) -> float:
         """Seconds of training in an iteration; 0 if no setting states it."""
-        found = stated(self.settings)
+        found = stated_training(self.settings)
         if found is None:
             return 0.0
         key, count = found
@@ -31,7 +31,7 @@ class IterationWork(NamedTuple):
         return min(steps, self.most) * self.step_s
 
 
-def stated(settings: Any) -> tuple[str, int] | None:
+def stated_training(settings: Any) -> tuple[str, int] | None:
     """Return the key that states the training of an iteration, and its value; None if none does.
 
     If both keys exist, the one without a default replaces the other.
@@ -42,13 +42,13 @@ def stated(settings: Any) -> tuple[str, int] | None:
     return (known[0], int(getattr(settings, known[0]))) if known else None
 
 
-def too_short(trainings: Sequence[IterationWork], run_s: float | None) -> list[str]:
+def short_run_warning(trainings: Sequence[IterationWork], run_s: float | None) -> list[str]:
     """Return a line if the training of one iteration takes some clients longer than the run lasts."""
     late = [each for each in trainings if run_s is not None and each.seconds > run_s]
     if not late:
         return []
     shortest = min(late, key=lambda each: each.seconds)
-    key, count = stated(shortest.settings) or ("", 0)
+    key, count = stated_training(shortest.settings) or ("", 0)
     return [
         f"the run is too short for {len(late):,} of {len(trainings):,} clients: one iteration "
         f"(protocol.{key} = {count:,}) takes {text.duration(shortest.seconds)} or more of training, but the "

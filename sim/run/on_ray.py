@@ -21,12 +21,12 @@ from sim.errors import UserError, one_line, require_packages
 from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.nodes import Slot
-from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
+from sim.learning.engine.parcels import Packer, Parcel, Unpacker, compute_parcel
 from sim.learning.engine.workers import Workers
 from sim.plugins.source_files import INSTALLED
-from sim.run.foreign_draws import states
-from sim.run.process import cores, safe_path
-from sim.run.save.provenance import computed_by
+from sim.run.foreign_draws import generator_states
+from sim.run.process import cores, without_current_folder
+from sim.run.save.provenance import conditions_of_process
 from sim.run.setup.engine import MakeWorkers
 from sim.scenario.scenario import Scenario
 
@@ -57,7 +57,7 @@ def cluster(
     else:
         _require_listening(address)
     # Nodes import from their working folder, which by default is the current folder of this process.
-    with tempfile.TemporaryDirectory(prefix="coterie-") as empty, safe_path():
+    with tempfile.TemporaryDirectory(prefix="coterie-") as empty, without_current_folder():
         settings["runtime_env"] = {"working_dir": str(folder or empty), "excludes": list(excluded)}
         answer = signal.getsignal(signal.SIGTERM)
         try:
@@ -135,8 +135,8 @@ class RayWorkers(Workers):
         stated = scenario.engine.workers
         super().__init__(slots if stated == "auto" else stated)
         warnings.filterwarnings("ignore", _READ_ONLY)
-        self._part = ray.remote(_part).options(num_cpus=threads, max_retries=TRIES - 1)
-        self._setup = ray.put((_conditions(), threads, Packer().pack(data)))
+        self._part = ray.remote(_compute_parcel).options(num_cpus=threads, max_retries=TRIES - 1)
+        self._setup = ray.put((_result_conditions(), threads, Packer().pack(data)))
         self._kernels: dict[ModelKernel, Any] = {}
         self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
         self._lock = Lock()
@@ -203,14 +203,14 @@ class RayWorkers(Workers):
 # --- on a node ----------------------------------------------------------------------------------------------
 
 
-def _part(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Parcel:
+def _compute_parcel(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Parcel:
     """Compute a parcel, and return the reply. known: the references of the setup and of its kernels."""
     setup, *kernels = known
     engine, others = _engine(setup), iter(large)
     arrays = [next(others) if each is None else each for each in small]
-    loaded, before = [_loaded(each) for each in kernels], states()
-    reply = computed(Parcel(pickled, arrays), engine, loaded)
-    for name, state in states().items():
+    loaded, before = [_loaded(each) for each in kernels], generator_states()
+    reply = compute_parcel(Parcel(pickled, arrays), engine, loaded)
+    for name, state in generator_states().items():
         if state != before[name]:
             drawn = f"random numbers were drawn from the generator of {name} that all code shares"
             raise UserError(f"--on ray: {drawn}: they differ on each node; run without --on ray")
@@ -223,7 +223,7 @@ def _engine(setup: Any) -> Engine:
     import ray
 
     conditions, threads, data = ray.get(setup)
-    for name, found in _conditions().items():
+    for name, found in _result_conditions().items():
         if found != conditions[name]:
             where = f"a node of the Ray cluster has {name} {found}"
             raise UserError(f"--on ray: {where}, but the run's machine has {conditions[name]}")
@@ -244,6 +244,6 @@ def _loaded(kernel: Any) -> ModelKernel:
     return loaded
 
 
-def _conditions() -> dict[str, str]:
+def _result_conditions() -> dict[str, str]:
     """Return the conditions on which the last bits of results depend."""
-    return computed_by() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}
+    return conditions_of_process() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}

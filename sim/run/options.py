@@ -11,8 +11,8 @@ from sim.core.run_hook import RunHook
 from sim.errors import UserError
 from sim.run.save.evaluation_callback import EvaluationFunction
 from sim.run.save.progress import Show
-from sim.run.setup.engine import MakeWorkers, threads_here
-from sim.run.together import Seat
+from sim.run.setup.engine import MakeWorkers, local_workers
+from sim.run.together import JointRunHook
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -43,9 +43,9 @@ class RunOptions:
     """Virtual times of further checkpoints, which are kept."""
     anyway: bool = False
     """True to continue from a checkpoint although code or data have changed."""
-    workers: MakeWorkers = threads_here
+    workers: MakeWorkers = local_workers
     """Factory of the workers that compute parts of batches. The results do not depend on it."""
-    seat: Seat | None = None
+    seat: JointRunHook | None = None
     """Place among runs that compute together; None for a run by itself."""
     report: bool = True
     """True to write a report."""

@@ -43,7 +43,7 @@ def without_main_module() -> Iterator[None]:
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
+def without_current_folder() -> Iterator[None]:
     """Keep processes that are started inside the context from importing from the current folder.
 
     The folder may be untrusted, and Python searches it first with -m and with -c, which multiprocessing uses.

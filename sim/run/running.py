@@ -16,7 +16,7 @@ from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
-from sim.learning.engine.memory import explained
+from sim.learning.engine.memory import explaining_out_of_memory
 from sim.learning.engine.replay_log import RecordedReadLog
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
@@ -24,16 +24,16 @@ from sim.results.store.run_directory import RunDirectory
 from sim.run.code_warnings import warnings_about_code, warnings_about_results
 from sim.run.collection import GarbageCollection
 from sim.run.interrupts import Interrupts
-from sim.run.local_baseline import record_ending, train_alone
+from sim.run.local_baseline import record_final_metrics, train_alone
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.resume.checkpoint import Checkpointer
-from sim.run.resume.resuming import ResumableRun, other_future
+from sim.run.resume.resuming import ResumableRun, parent_quality_after_fork
 from sim.run.save.evaluation_callback import EvaluationCallback
 from sim.run.save.progress import ALONE, WRITING
 from sim.run.save.progress_file import saving_progress
 from sim.run.save.saving import RunResult, create_directory, save
-from sim.run.save.watcher import Watcher
-from sim.run.setup.builder import SIMULATED, PreparedRun, built
+from sim.run.save.watcher import ProgressWatcher
+from sim.run.setup.builder import SIMULATED, PreparedRun, building_process
 from sim.run.summary import summarise
 from sim.run.watchdog import Watchdog
 from sim.scenario.scenario import Scenario
@@ -55,7 +55,7 @@ def run_scenario(
         started_s -= earlier.checkpoint.wall_s
     interrupts, where = Interrupts(), (options.data_dir, options.device)
     classes = SIMULATED if options.seat is None else replace(SIMULATED, engine=options.seat.engine)
-    with interrupts.answered(), built(scenario, *where, classes, options.workers) as run:
+    with interrupts.answered(), building_process(scenario, *where, classes, options.workers) as run:
         if options.notice is not None:
             for line in run.notices:
                 options.notice(line)
@@ -94,7 +94,7 @@ def _directory_of(
         options.overwrite,
         made=run.made_by,
         fork=None if earlier is None else earlier.fork,
-        parent=other_future(earlier),
+        parent=parent_quality_after_fork(earlier),
     )
     interrupts.on_abandoned = directory.discard
     try:
@@ -132,7 +132,7 @@ class _RunOfScenario:
         directory.keep_events(self.simulation.trace)
         self.checkpoints = Checkpointer(run, directory.path, options, started_s)
         show = saving_progress(lambda: directory.path, options.progress)
-        self.watcher = Watcher(self.simulation, show, started_s, self.checkpoints.look)
+        self.watcher = ProgressWatcher(self.simulation, show, started_s, self.checkpoints.look)
         self.callback = EvaluationCallback(options.on_evaluation)
         collection = GarbageCollection()
         own = [] if options.seat is None else [options.seat]
@@ -143,7 +143,7 @@ class _RunOfScenario:
         """Run to the end, and write the results. An error that ended the run is raised after that."""
         self._start()
         notice = self.options.notice
-        explains = explained("an evaluation of all models", self.simulation.engine.device)
+        explains = explaining_out_of_memory("an evaluation of all models", self.simulation.engine.device)
         with Watchdog(self.simulation, notice or _on_stderr), explains:
             summary, error = self._ran()
             result = self._saved(summary)
@@ -180,7 +180,7 @@ class _RunOfScenario:
                 if not self._leaves_results(raised):
                     raise
                 error = raised
-            record_ending(simulation, alone)
+            record_final_metrics(simulation, alone)
             interrupted = interrupts.number is not None
             self.watcher.enter(WRITING)
             summary = summarise(scenario, simulation, alone, self.watcher.elapsed_s, interrupted)

@@ -20,12 +20,12 @@ from sim.results.metrics import (
     EDGE_THRESHOLD,
     Series,
     accuracy_summary,
-    beside_largest,
     bytes_to_target,
+    gain_summary,
     graph_summary,
-    help_summary,
     share_better,
     time_to_target,
+    weights_over_largest,
 )
 from sim.results.population import (
     ARRIVALS,
@@ -67,7 +67,7 @@ def summarise(
         "samples": [client.compute.samples for client in simulation.clients],
         "client_names": [client.name for client in simulation.clients],
         "places": None if simulation.network.positions is None else dict(simulation.network.positions),
-        "rounds": _rounds(simulation),
+        "rounds": _round_wait_counts(simulation),
         "population": _population(simulation),
         **_of_the_failures(simulation, up),
         "interrupted": interrupted,
@@ -116,9 +116,11 @@ def _of_the_models(
         "measure": observer.measure.name,
         "accuracy": accuracy_summary(_finite(latest.get("accuracy", {}), up)),
         "models": _models(simulation, up),
-        "settled": _settled(simulation, finite, settled_iterations) if observer.measure.tells_moves else None,
+        "settled": _settled_clients_quality(simulation, finite, settled_iterations)
+        if observer.measure.tells_moves
+        else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=higher) if alone else None,
-        "help": help_summary(measured, alone, higher_is_better=higher) if alone else None,
+        "help": gain_summary(measured, alone, higher_is_better=higher) if alone else None,
         "graph": _graph(simulation),
         "coalitions": _coalitions(simulation),
     }
@@ -132,7 +134,7 @@ def _of_the_models(
             values = _finite(latest[name], up)
             found[name] = {"mean": _mean(values), "clients": len(values)}
     if VALIDATION_LOSS in observer.evaluated:
-        stopped = _at_least_validation_loss(simulation, up)
+        stopped = _quality_at_best_validation(simulation, up)
         found[observer.measure.name] |= {"stopped": _mean(stopped)}
     return found
 
@@ -141,7 +143,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _at_least_validation_loss(simulation: Simulation, up: Collection[str]) -> list[float]:
+def _quality_at_best_validation(simulation: Simulation, up: Collection[str]) -> list[float]:
     """Return each client's quality at the evaluation with its lowest validation loss."""
     metrics = pl.DataFrame(simulation.observer.metrics.to_table())
     losses = metrics.filter(pl.col("name") == VALIDATION_LOSS, pl.col("value").is_finite())
@@ -298,7 +300,7 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
     }
 
 
-def undefined(simulation: Simulation) -> list[str]:
+def undefined_metric_lines(simulation: Simulation) -> list[str]:
     """Return a line for each metric that is undefined for the test samples of some clients.
 
     The area under the curve needs samples of two classes, and R^2 two samples.
@@ -330,7 +332,7 @@ def _non_finite(simulation: Simulation, up: Collection[str]) -> dict[str, Any] |
     return {"client": first.client, "seconds": first.time_s, "found": first.found, "at_end": at_end}
 
 
-def _rounds(simulation: Simulation) -> dict[str, int] | None:
+def _round_wait_counts(simulation: Simulation) -> dict[str, int] | None:
     """Return the number of waits for a round's messages, and of waits without any message, or None."""
     total, in_vain = map(sum, zip(*[life.waits for life in simulation.lives], strict=True))
     return {"waits": total, "in_vain": in_vain} if total else None
@@ -363,7 +365,7 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
     return Population(panel, moves, higher_is_better=judged_by.higher_is_better).summary()
 
 
-def _settled(
+def _settled_clients_quality(
     simulation: Simulation, measured: Mapping[str, float], least: int | None
 ) -> dict[str, float | None] | None:
     """Return the quality of clients that are up for long enough; None in a run without arrivals."""
@@ -384,7 +386,7 @@ def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
     actors = [client.actor for client in up if client.actor is not None]
     are_shares = any(actor.weights_are_shares for actor in actors)
     if are_shares:
-        weights = beside_largest(weights)
+        weights = weights_over_largest(weights)
     threshold = max([actor.edge_threshold for actor in actors], default=EDGE_THRESHOLD)
     members, clusters = [client.index for client in up], simulation.clusters
     found: dict[str, float | None] = {"l1": None, "edge_precision": None, "edge_recall": None}

@@ -45,7 +45,7 @@ def silent_handlers(file: str) -> frozenset[int]:
     return frozenset(
         node.lineno
         for node in ast.walk(parse_source(file))
-        if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _reports(node)
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node.type) and not _reports_error(node)
     )
 
 
@@ -54,7 +54,7 @@ def _catches_all(kind: ast.expr | None) -> bool:
     return any(each is None or (isinstance(each, ast.Name) and each.id in _ALL) for each in kinds)
 
 
-def _reports(handler: ast.ExceptHandler) -> bool:
+def _reports_error(handler: ast.ExceptHandler) -> bool:
     """Return True if a handler raises an error, uses the caught one, or prints."""
     names = (*_TELLING, handler.name)
     nodes = [node for statement in handler.body for node in ast.walk(statement)]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from sim.core.process import quiet_collector
+from sim.core.process import without_garbage_collection
 from sim.core.run_hook import RunHook
 from sim.core.simulation import Simulation
 from sim.learning.engine import ClientData, Engine
@@ -16,7 +16,7 @@ from sim.learning.engine.together.shared_engine import SharedEngine
 Result = TypeVar("Result")
 
 
-class Seat(RunHook):
+class JointRunHook(RunHook):
     """Place of run number `run` among runs that compute together."""
 
     ends_run: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class Seat(RunHook):
             self._meeting.end(self._run)
 
 
-def run_together(runs: Sequence[Callable[[Seat | None], Result]]) -> list[Result]:
+def run_together(runs: Sequence[Callable[[JointRunHook | None], Result]]) -> list[Result]:
     """Call functions that each run a scenario with the given seat; return their results.
 
     The runs have equal settings of the process, such as threads and precision. A run whose vectors were in
@@ -62,13 +62,13 @@ def run_together(runs: Sequence[Callable[[Seat | None], Result]]) -> list[Result
     def run(number: int) -> None:
         meeting.enter(number)
         try:
-            results[number] = runs[number](Seat(meeting, number))
+            results[number] = runs[number](JointRunHook(meeting, number))
         except BaseException as error:
             errors.append(error)
         finally:
             meeting.leave(number)
 
-    with quiet_collector():
+    with without_garbage_collection():
         threads = [
             threading.Thread(target=run, args=(number,), name=f"run {number}") for number in range(len(runs))
         ]

@@ -71,20 +71,21 @@ class _ShownWarnings:
         if match is None or found is None:
             self._original(message, category, filename, lineno)
         elif (key := (match[1], filename, lineno)) not in found:
-            found[key] = _in_words(*key)
+            found[key] = _unawaited_call_text(*key)
 
 
 _shown = _ShownWarnings()
 
 
-def _in_words(name: str, file: str, line: int) -> str:
+def _unawaited_call_text(name: str, file: str, line: int) -> str:
     scope, _, verb = name.rpartition(".")
     call = f"self.{verb}" if scope and not scope.endswith("<locals>") else verb
     where = "" if file.startswith(_MACHINERY) else f" at {location_text(file, line)}"
-    return f"{_who()} called {call}(){where} without await, which has no effect: write `await {call}(...)`"
+    called = f"{_actor_name()} called {call}(){where}"
+    return f"{called} without await, which has no effect: write `await {call}(...)`"
 
 
-def _who() -> str:
+def _actor_name() -> str:
     """Return the name of the actor with the current task."""
     try:
         task = asyncio.current_task()

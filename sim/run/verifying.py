@@ -14,7 +14,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.interrupts import Interrupted, raise_interrupted, signals_handled_by
 from sim.run.options import DEFAULT, RunOptions
-from sim.run.process import safe_path
+from sim.run.process import without_current_folder
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario
 
@@ -40,9 +40,9 @@ def verify(scenario: Scenario, result: RunResult, options: RunOptions = DEFAULT)
         for plugin in scenario.plugins:
             command += ["--set", f"{plugin.key}={plugin.name}"] if plugin.is_unchanged() else []
         command += ["--quiet", "--out", str(again), "--set", "run.compare_alone=false"]
-        command += repeated_options(options)
-        with safe_path():
-            code, errors = _output(command, _environment())
+        command += command_line_options(options)
+        with without_current_folder():
+            code, errors = _run_command(command, _environment())
         # A failed run also has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
@@ -57,7 +57,7 @@ def verify(scenario: Scenario, result: RunResult, options: RunOptions = DEFAULT)
         return difference or "the hashes differ, in messages that run.keep_messages = false does not store"
 
 
-def repeated_options(options: RunOptions) -> list[str]:
+def command_line_options(options: RunOptions) -> list[str]:
     """Return the words on the command line for these options: --data-dir for `data_dir`."""
     words: list[str] = []
     for field in fields(RunOptions):
@@ -79,7 +79,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONHASHSEED": seed} | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
 
 
-def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+def _run_command(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
     """Return exit code and stderr of a command. A signal also ends the command, and raises `Interrupted`."""
     process: subprocess.Popen[str] | None = None
     signals: list[int] = []

@@ -14,7 +14,7 @@ _CLOCKS |= {f"{name}_ns" for name in _CLOCKS}
 _CLOCKS |= {f"datetime.{kind}.{name}" for kind in ("datetime", "date") for name in ("now", "utcnow", "today")}
 
 
-def wall_clock(files: Iterable[str]) -> list[str]:
+def clock_call_warnings(files: Iterable[str]) -> list[str]:
     """Return a line for each clock function that code in these files calls, with its first line."""
     found: dict[str, str] = {}
     for file in files:

@@ -14,8 +14,8 @@ from sim.learning.data.kinds import DATASETS, IMAGE_DATASETS
 from sim.learning.models.kinds import model_misfits
 from sim.members import client_numbers
 from sim.results.measures import ALONE, MEASURES, OF_COTERIE, OWN_METRICS
-from sim.scenario.protocol_errors import blaming, protocol_requirements
-from sim.scenario.protocol_methods import defined
+from sim.scenario.protocol_errors import naming_users_line, protocol_requirements
+from sim.scenario.protocol_methods import location_text
 from sim.scenario.sections import Sections
 from sim.scenario.sections.measures import OwnMeasure
 from sim.world.membership.kinds import Bootstrap
@@ -30,7 +30,7 @@ _STARTS = re.compile(
 """Keys that set the start of an event."""
 
 
-def misfits(sections: Sections) -> Iterator[SettingError]:
+def section_contradictions(sections: Sections) -> Iterator[SettingError]:
     """Return all contradictions between sections."""
     yield from _topology(sections)
     yield from _metrics(sections)
@@ -42,19 +42,21 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
         for misfit in model_misfits(group.model, sections.data):
             yield SettingError(f"model_group.{number}.{misfit.key}", misfit.value, misfit.problem)
     yield from _client_numbers(sections)
-    yield from _positions(sections)
-    yield from _starts(sections)
-    yield from _too_often(sections)
+    yield from _require_positions(sections)
+    yield from _late_start_errors(sections)
+    yield from _frequency_errors(sections)
 
 
-def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+def unmet_requirements(
+    method: type[Client], settings: ProtocolSettings, sections: Sections
+) -> Iterator[SettingError]:
     """Return the requirements of a protocol that the other sections do not meet.
 
     Raises:
         UserError: a requirement is invalid.
     """
-    yield from _rounds(method, sections)
-    yield from _form(method, settings)
+    yield from _reject_round_schedule(method, sections)
+    yield from _reject_inherited_form(method, settings)
     for need in protocol_requirements(method, settings):
         if need.key in settings.unusual:
             continue
@@ -63,7 +65,7 @@ def unmet(method: type[Client], settings: ProtocolSettings, sections: Sections) 
             problem = f'has no {need.key}, but protocol.name = "{name}" {need.problem}'
             yield SettingError("data.name", sections.data.name, problem)
             continue
-        with blaming(method, "requirements", f' (of "{need.key}")'):
+        with naming_users_line(method, "requirements", f' (of "{need.key}")'):
             values = {need.key: attrgetter(need.key)(sections)} | dict(_overridden(need.key, sections))
             unfit = {key: value for key, value in values.items() if not need.suits(value)}
         for key, value in unfit.items():
@@ -87,18 +89,18 @@ def _is_missing(key: str, data: Any) -> bool:
     return section == "data" and bool(known) and not hasattr(data, name)
 
 
-def _form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
+def _reject_inherited_form(method: type[Client], settings: ProtocolSettings) -> Iterator[SettingError]:
     """Reject a mode that runs an inherited class, because this ignores what the subclass overrides."""
     form = client_class_for_mode(method, settings)
     if form is not method and "asynchronous" not in vars(method):
         problem = (
-            f"would run {form.__name__}, without the changes in {method.__name__} ({defined(method)}); set "
-            f"its `asynchronous` to a subclass of {form.__name__} with the same changes, or use rounds"
+            f"would run {form.__name__}, without the changes in {method.__name__} ({location_text(method)}); "
+            f"set its `asynchronous` to a subclass of {form.__name__} with the same changes, or use rounds"
         )
         yield SettingError("protocol.mode", getattr(settings, "mode", None), problem)
 
 
-def _rounds(method: type[Client], sections: Sections) -> Iterator[SettingError]:
+def _reject_round_schedule(method: type[Client], sections: Sections) -> Iterator[SettingError]:
     """Reject a schedule by rounds if the method has no rounds."""
     stated = [("training.schedule", sections.training.schedule), *_overridden("training.schedule", sections)]
     for where, schedule in stated:
@@ -167,7 +169,7 @@ def _precision(sections: Sections) -> Iterator[SettingError]:
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:
     """Return errors for lists with unknown clients."""
     last = sections.clients.count - 1
-    listed = [(key, value) for key, value in _stated(sections) if key.endswith(".clients")]
+    listed = [(key, value) for key, value in _settings_with_keys(sections) if key.endswith(".clients")]
     listed += [(key, client_numbers(members)) for key, members in sections.network.members()]
     for key, clients in listed:
         unknown = [client for client in clients if client > last] if isinstance(clients, tuple) else []
@@ -177,19 +179,21 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
             )
 
 
-def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _settings_with_keys(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Return all settings inside a value, with their keys."""
     if isinstance(value, Settings):
         for name, field in type(value).model_fields.items():
-            yield from _stated(getattr(value, name), f"{key}.{field.alias or name}".removeprefix("."))
+            yield from _settings_with_keys(
+                getattr(value, name), f"{key}.{field.alias or name}".removeprefix(".")
+            )
         return
     yield key, value
     if isinstance(value, tuple) and value and isinstance(value[0], Settings):
         for number, item in enumerate(value):
-            yield from _stated(item, f"{key}.{number}")
+            yield from _settings_with_keys(item, f"{key}.{number}")
 
 
-def _positions(sections: Sections) -> Iterator[SettingError]:
+def _require_positions(sections: Sections) -> Iterator[SettingError]:
     """Require one position for each client, or no positions, for latency by position."""
     clients = sections.clients.count
     for key, latency in sections.network.positions():
@@ -199,16 +203,16 @@ def _positions(sections: Sections) -> Iterator[SettingError]:
             yield SettingError(f"{key}.places", latency.places, problem)
 
 
-def _starts(sections: Sections) -> Iterator[SettingError]:
+def _late_start_errors(sections: Sections) -> Iterator[SettingError]:
     """Return errors for events that start after the end of the run."""
     duration_s = sections.run.duration
-    for key, start_s in _stated(sections):
+    for key, start_s in _settings_with_keys(sections):
         if duration_s is not None and _STARTS.fullmatch(key) and start_s >= duration_s:
             problem = f"is after the end of the run; must be before run.duration ({duration_s:g} s)"
             yield SettingError(key, start_s, problem)
 
 
-def _too_often(sections: Sections) -> Iterator[SettingError]:
+def _frequency_errors(sections: Sections) -> Iterator[SettingError]:
     """Return errors for times so short that their events exceed a limit."""
     run_s, devices = sections.run.duration, sections.devices
     cycles = [

@@ -39,17 +39,17 @@ def _lines(method: object) -> list[int]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and any(map(_is_params, node.targets)):
-            loses = _Course.of(node.value).loses
+            loses = _EvaluationEffects.of(node.value).loses
         else:
             loses = isinstance(node, ast.AugAssign) and _is_params(node.target)
-            loses = loses and _Course.of(node.value).waits  # type: ignore[attr-defined]
+            loses = loses and _EvaluationEffects.of(node.value).waits  # type: ignore[attr-defined]
         if loses:
             found.append(first + node.lineno - 1)  # type: ignore[attr-defined]
     return found
 
 
 @dataclass(frozen=True)
-class _Course:
+class _EvaluationEffects:
     """Effects of evaluating an expression: it reads self.params, waits, or reads and then waits."""
 
     reads: bool = False
@@ -57,7 +57,7 @@ class _Course:
     loses: bool = False
 
     @classmethod
-    def of(cls, value: ast.AST) -> "_Course":
+    def of(cls, value: ast.AST) -> "_EvaluationEffects":
         if isinstance(value, ast.IfExp):  # one branch is evaluated; the condition is not part of the value
             one, other = cls.of(value.body), cls.of(value.orelse)
             waits = one.waits or other.waits or cls.of(value.test).waits
@@ -68,9 +68,9 @@ class _Course:
             course = course.then(cls.of(child))
         return course
 
-    def then(self, later: "_Course") -> "_Course":
+    def then(self, later: "_EvaluationEffects") -> "_EvaluationEffects":
         loses = self.loses or later.loses or (self.reads and later.waits)
-        return _Course(self.reads or later.reads, self.waits or later.waits, loses)
+        return _EvaluationEffects(self.reads or later.reads, self.waits or later.waits, loses)
 
 
 def _position(node: ast.AST) -> tuple[int, int]:

@@ -15,7 +15,7 @@ _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Attribute, 
 def method_mistakes(kind: type) -> Iterator[str]:
     """Return errors for the user's methods that use a coroutine as a value, or assign a framework field."""
     users = [cls for cls in kind.__mro__ if cls is not object and not _is_ours(cls)]
-    fields = _fields(kind) - {name for cls in users for name in vars(cls)}
+    fields = _framework_attributes(kind) - {name for cls in users for name in vars(cls)}
     for cls in users:
         for name, method in vars(cls).items():
             tree = _parsed(method) if inspect.isfunction(method) else None
@@ -47,7 +47,7 @@ def _parsed(method: object) -> ast.AST | None:
         return None
 
 
-def _fields(kind: type) -> set[str]:
+def _framework_attributes(kind: type) -> set[str]:
     """Return attributes that coterie's classes set in __init__, their methods and read-only properties."""
     found: set[str] = set()
     for cls in filter(_is_ours, kind.__mro__):

@@ -34,17 +34,17 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
     _delete(
         raw, [(_key(text, option, "section.key, such as network.server"), option) for text, option in options]
     )
-    stated = [_state(raw, override) for override in overrides]
+    stated = [_apply_override(raw, override) for override in overrides]
     require_bounded(raw)
     return stated
 
 
-def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
+def merge_contents(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Merge other contents: extend lists, merge tables, and replace other values."""
     for key, value in more.items():
         current = raw.get(key)
         if isinstance(current, dict) and isinstance(value, dict):
-            add(current, value)
+            merge_contents(current, value)
         elif isinstance(current, list) and isinstance(value, list):
             current.extend(value)
         else:
@@ -56,7 +56,9 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]) -> list[str]:
+def remove_unused_keys(
+    method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]
+) -> list[str]:
     """Remove the keys that `method` does not use, where `method` replaces the protocol of the file.
 
     network: the section of the file. stated: keys from --set, which are kept, and rejected later. Returns the
@@ -95,12 +97,12 @@ def _delete(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
         *parents, last = key
         table: Any = raw
         for depth, part in enumerate(parents):
-            table = _existing(table, part, option, parents[:depth])
-        _existing(table, last, option, parents)
+            table = _require_item(table, part, option, parents[:depth])
+        _require_item(table, last, option, parents)
         del table[int(last) if isinstance(table, list) else last]
 
 
-def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
+def _require_item(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
     if isinstance(table, list):
         return table[_index(table, part, option, above)]
     if not isinstance(table, dict):
@@ -111,7 +113,7 @@ def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
     return table[part]
 
 
-def _state(raw: dict[str, Any], override: str) -> str:
+def _apply_override(raw: dict[str, Any], override: str) -> str:
     """Apply ``a.b=c`` to the file's contents. Returns the key."""
     option = one_line(f"--set {override}", _SHOWN_MAX)
     form = 'section.key=value, such as --set run.duration="5 min"'
@@ -128,9 +130,9 @@ def _state(raw: dict[str, Any], override: str) -> str:
         else:
             if isinstance(table, list) and _index([*table, {}], part, option, parents[:depth]) == len(table):
                 table.append({})  # the index after the last one adds an item
-            child = _existing(table, part, option, parents[:depth])
+            child = _require_item(table, part, option, parents[:depth])
         if not isinstance(child, dict | list):  # "iid" stands for the table { kind = "iid" }
-            child = _written_out(child, parents[: depth + 1])
+            child = _expand_shorthand(child, parents[: depth + 1])
             table[int(part) if isinstance(table, list) else part] = child
         table = child
     if isinstance(table, list):
@@ -142,7 +144,7 @@ def _state(raw: dict[str, Any], override: str) -> str:
     return ".".join(key)
 
 
-def _written_out(value: Any, key: Sequence[str]) -> Any:
+def _expand_shorthand(value: Any, key: Sequence[str]) -> Any:
     """Return the table that a plain value abbreviates at this key, or else the value."""
     pattern = ".".join(["*" if part.isdecimal() else part for part in key])
     if pattern in POINTS and is_plugin(value):

@@ -7,7 +7,7 @@ from actors.settings.tables import tagged
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.plugins.point import PluginPoint, annotated
 from sim.plugins.section import section_with_plugin_keys
-from sim.scenario.key_path import matching_paths, put, replaced, value_at
+from sim.scenario.key_path import matching_paths, set_value_at, value_at, with_value_at
 from sim.scenario.schema import OwnTable
 from sim.scenario.sections import Sections
 
@@ -32,14 +32,14 @@ def with_plugins(
                 instead = ", ".join(tagged(known)) or "none"
                 plugin = load_plugin(f"{path}.{point.key}", name, code=code, instead=instead)
                 stated = table if isinstance(table, Mapping) else {}
-                put(raw, path, {**stated, point.key: plugin.name})
+                set_value_at(raw, path, {**stated, point.key: plugin.name})
                 found.append((path, point, plugin))
     contents = raw
     # Inner tables come before the tables that contain them.
     for path, point, plugin in sorted(found, key=lambda each: -each[0].count(".")):
         section = section_with_plugin_keys(point.section, point.key, plugin)
         made = validated(section, value_at(contents, path), *path.split("."))
-        contents = replaced(contents, path, made)
+        contents = with_value_at(contents, path, made)
     return tuple([plugin for _, _, plugin in found]), contents
 
 

@@ -21,8 +21,8 @@ from actors.settings.base import Settings
 from protocols.framework.client import Client
 from sim.errors import UserError, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
-from sim.plugins.source_files import SourceFiles, beside, parse_source
-from sim.scenario.protocol_errors import require_sound
+from sim.plugins.source_files import SourceFiles, files_in_same_folder, parse_source
+from sim.scenario.protocol_errors import require_valid_protocol
 from sim.scenario.refusals import show
 
 _FOLDER = Path(protocols.__path__[0])
@@ -38,14 +38,14 @@ def list_protocols() -> dict[str, str]:
 
     Reads the files without importing them: many import torch, which takes a second.
     """
-    described = {stem: _described(stem, file) for stem, file in sorted(method_files().items())}
+    described = {stem: _first_doc_line(stem, file) for stem, file in sorted(method_files().items())}
     return {stem.replace("_", "-"): line for stem, line in described.items() if line is not None}
 
 
-def _described(stem: str, file: Path) -> str | None:
+def _first_doc_line(stem: str, file: Path) -> str | None:
     """Return the first line of a method's documentation, or None for a module without a method."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    if not any(_is_named_after(name, stem) for name in _classes(tree)):
+    if not any(_is_named_after(name, stem) for name in _class_names(tree)):
         return None
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
@@ -59,14 +59,14 @@ def method_files() -> dict[str, Path]:
     found = {path.stem: path for path in _FOLDER.glob("*.py") if path.stem != "__init__"}
     for init in sorted(_FOLDER.glob("*/__init__.py")):
         folder = init.parent
-        if _described(folder.name, init) is not None:
+        if _first_doc_line(folder.name, init) is not None:
             found[folder.name] = init
         elif folder.name not in WITHOUT_METHODS:
             found |= {path.stem: path for path in folder.glob("*.py") if path != init}
     return found
 
 
-def _classes(tree: ast.Module) -> list[str]:
+def _class_names(tree: ast.Module) -> list[str]:
     """Return the names of the classes that a module defines, or that a package's `__init__` imports."""
     imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
@@ -80,7 +80,7 @@ def list_settings() -> dict[str, type[Settings]]:
     used.
     """
     lines = list_protocols()
-    found: dict[str, type[Settings]] = {name: _known(name).Settings for name in lines}
+    found: dict[str, type[Settings]] = {name: _known_protocol_file(name).Settings for name in lines}
 
     def is_of_others(name: str) -> bool:
         return any(issubclass(other, found[name]) for each, other in found.items() if each != name)
@@ -101,10 +101,10 @@ def load_protocol(name: str, *, code: bool = True) -> Plugin:
     the known protocols, or the protocol classes of the module.
     """
     if not is_plugin(name):
-        return Plugin(_KEY, name, _known(name), None, None)
+        return Plugin(_KEY, name, _known_protocol_file(name), None, None)
     kind, instead = "protocol class (subclass of Client) called ", ", ".join(list_protocols())
     plugin = load_plugin(_KEY, name, code=code, instead=instead, is_one=_is_protocol, kind=kind)
-    require_sound(plugin.found)
+    require_valid_protocol(plugin.found)
     return plugin
 
 
@@ -115,15 +115,15 @@ def given_protocol(method: type[Client]) -> Plugin:
     """
     if not _is_protocol(method):
         raise UserError(f"{_KEY} = {method!r}: must be a class derived from Client")
-    require_sound(method)
+    require_valid_protocol(method)
     if method.__module__.partition(".")[0] == _FOLDER.name:
-        name = next((each for each in list_protocols() if _known(each) is method), None)
+        name = next((each for each in list_protocols() if _known_protocol_file(each) is method), None)
         if name is not None:
             return Plugin(_KEY, name, method, None, None)
     location = _location_of(method)
     file = Path(location).absolute()
     if os.path.isfile(file):
-        sources = beside(file)
+        sources = files_in_same_folder(file)
     else:
         file = file.with_name(_CELL)
         source = "".join(linecache.getlines(location)) or f"# The source of {method.__name__} is unknown.\n"
@@ -138,22 +138,22 @@ def _location_of(method: type) -> str:
         if inspect.isfunction(found) and found.__qualname__ == f"{method.__qualname__}.{name}":
             return found.__code__.co_filename
     file = getattr(sys.modules.get(method.__module__), "__file__", None)
-    if file is not None and (method.__module__ != "__main__" or _has(file, method.__name__)):
+    if file is not None and (method.__module__ != "__main__" or _defines_class(file, method.__name__)):
         return str(file)
     cells = [each for each in list(linecache.cache) if not os.path.isfile(each)]
-    known = [each for each in cells if _has(each, method.__name__)]
+    known = [each for each in cells if _defines_class(each, method.__name__)]
     return known[0] if len(known) == 1 else "?"  # among several, the last executed cell is unknown
 
 
-def _has(file: str, name: str) -> bool:
+def _defines_class(file: str, name: str) -> bool:
     """Return True if a file defines a class of this name; in an interactive session, a script may not."""
     return any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(parse_source(file)))
 
 
-def _known(name: str) -> type[Client]:
+def _known_protocol_file(name: str) -> type[Client]:
     stem = name.replace("-", "_")
     file = None if "_" in name else method_files().get(stem)
-    if file is None or _described(stem, file) is None:
+    if file is None or _first_doc_line(stem, file) is None:
         known = list_protocols()
         raise UserError(
             one_line(

@@ -29,30 +29,30 @@ _NOT_REGISTERING = ("classmethod", "staticmethod", "override", "no_grad", "infer
 
 def unsound_methods(kind: type) -> Iterator[str]:
     """Return the errors in the methods of a client's or server's class, and one for each unused attribute."""
-    ours, hooks, verbs = _of_ours(kind), _hooks(kind), _verbs(kind)
+    ours, hooks, verbs = _framework_attributes_of(kind), _hooks(kind), _final_methods(kind)
     declared = {
         name for cls in kind.__mro__ if _is_ours(cls) for name in vars(cls).get("__annotations__", ())
     }
     for cls in kind.__mro__:
         for name, value in () if _is_ours(cls) else vars(cls).items():
             if name in ours and (name in hooks or name[0] == "_" or isinstance(ours[name], property)):
-                yield from _unfit(cls, name, value, ours[name])
+                yield from _signature_error(cls, name, value, ours[name])
             elif _is_method(value) and (name in verbs or (name in declared and name not in ours)):
                 if not getattr(_function(value), "__override__", False):
                     hides = "replaces a method that coterie calls: rename it, or mark it with @override"
-                    yield f"{defined(value)}: {cls.__name__}.{name} {hides}"
+                    yield f"{location_text(value)}: {cls.__name__}.{name} {hides}"
             elif name not in ours and name not in declared and not name.startswith("_"):
-                yield from _unused(cls, name, value, kind)
+                yield from _unused_attribute_error(cls, name, value, kind)
 
 
-def defined(what: Any) -> str:
+def location_text(what: Any) -> str:
     return definition_location(what) or str(getattr(what, "__qualname__", what))
 
 
 def method_location(kind: type, name: str) -> str:
     """Return the location of a method in the user's code, or of the class if the method has none."""
     method = _function(getattr(kind, name))
-    return defined(kind if str(method.__module__).partition(".")[0] in OURS else method)
+    return location_text(kind if str(method.__module__).partition(".")[0] in OURS else method)
 
 
 def is_server(kind: object) -> bool:
@@ -63,7 +63,7 @@ def _is_ours(cls: type) -> bool:
     return cls is object or cls.__module__.partition(".")[0] in OURS
 
 
-def _of_ours(kind: type) -> dict[str, Any]:
+def _framework_attributes_of(kind: type) -> dict[str, Any]:
     """Return the attributes that a class has from coterie's code, even if the user overrides them."""
     return {name: what for cls in reversed(kind.__mro__) if _is_ours(cls) for name, what in vars(cls).items()}
 
@@ -75,10 +75,14 @@ def _hooks(kind: type) -> dict[str, Any]:
         found |= vars(cls).get("__annotations__", {}).keys() & vars(cls).keys()
         if cls.__name__ in ("RoundServer", "RoundClient", "AsyncServer", "AsyncClient"):
             found |= {name for name, value in vars(cls).items() if inspect.isfunction(value)}
-    return {name: what for name, what in _of_ours(kind).items() if name in found and not name.startswith("_")}
+    return {
+        name: what
+        for name, what in _framework_attributes_of(kind).items()
+        if name in found and not name.startswith("_")
+    }
 
 
-def _verbs(kind: type) -> set[str]:
+def _final_methods(kind: type) -> set[str]:
     """Return the methods of all clients and servers that subclasses must not replace."""
     names = {name for cls in Node.__mro__ for name, value in vars(cls).items() if _is_method(value)}
     return names - set(_hooks(kind))
@@ -92,7 +96,7 @@ def _is_method(value: Any) -> bool:
     return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod)
 
 
-def _given(method: Any) -> list[str]:
+def _passed_arguments(method: Any) -> list[str]:
     """Return the arguments that coterie passes to one of its methods, or to an override of it."""
     return [
         each.name
@@ -101,7 +105,7 @@ def _given(method: Any) -> list[str]:
     ]
 
 
-def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
+def _accepts_arguments(cls: type, name: str, value: Any, given: list[str]) -> bool:
     """Return True if a class's method accepts these arguments, of which the first is the object."""
     first = 0 if inspect.isfunction(value) else 1
     try:
@@ -111,16 +115,16 @@ def _takes(cls: type, name: str, value: Any, given: list[str]) -> bool:
     return True
 
 
-def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
+def _signature_error(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
     """Return an error if a method cannot be called like the method that it overrides."""
-    where, what = defined(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
+    where, what = location_text(value if _is_method(value) else cls), f"{cls.__name__}.{name}"
     if isinstance(other, property) and _is_method(value):
         yield f"{where}: {what} must be a property, because it is read without (): write @property above it"
     if name.startswith("__") or not _is_method(other):
         return
     form = "async def" if inspect.iscoroutinefunction(_function(other)) else "def"
     if not callable(getattr(cls, name)):
-        yield f"{where}: {what} must be a method, `{form} {name}({', '.join(_given(other))})`"
+        yield f"{where}: {what} must be a method, `{form} {name}({', '.join(_passed_arguments(other))})`"
     elif not _is_method(value):
         return  # another callable of the user
     elif inspect.iscoroutinefunction(_function(value)) != (form == "async def"):
@@ -128,11 +132,11 @@ def _unfit(cls: type, name: str, value: Any, other: Any) -> Iterator[str]:
         yield f"{where}: {what}() must be written `{form} {name}(...)`{hint}"
     elif isinstance(other, classmethod) and inspect.isfunction(value):
         yield f"{where}: {what}() must be a @classmethod"
-    elif not _takes(cls, name, value, _given(other)):
-        yield f"{where}: {what}() must take ({', '.join(_given(other))})"
+    elif not _accepts_arguments(cls, name, value, _passed_arguments(other)):
+        yield f"{where}: {what}() must take ({', '.join(_passed_arguments(other))})"
 
 
-def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
+def _unused_attribute_error(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     """Return an error if an attribute resembles a hook, or is a server's class, but is not used."""
     hooks = _hooks_meant_by(cls, name, value, _hooks(kind))
     written = {each for base in kind.__mro__ if not _is_ours(base) for each in vars(base)} - {"collected"}
@@ -152,11 +156,11 @@ def _unused(cls: type, name: str, value: Any, kind: type) -> Iterator[str]:
     elif elsewhere:
         hint = f"it belongs to a {elsewhere[0]}"
     elif near:
-        like = f"{near}({', '.join(_given(hooks[near]))})" if is_method else repr(near)
+        like = f"{near}({', '.join(_passed_arguments(hooks[near]))})" if is_method else repr(near)
         hint = f"did you mean {like}?"
     else:
         hint = f"its hooks are {', '.join(each for each in _HOOKS if each in _hooks(kind))}"
-    where = defined(value if is_method else cls)
+    where = location_text(value if is_method else cls)
     yield f"{where}: {cls.__name__}.{name} is used neither by coterie nor by this code; {hint}"
 
 
@@ -165,7 +169,11 @@ def _hooks_meant_by(cls: type, name: str, value: Any, hooks: Mapping[str, Any]) 
     alike = {hook: other for hook, other in hooks.items() if _is_method(other) == _is_method(value)}
     if not _is_method(value):
         return alike
-    return {hook: other for hook, other in alike.items() if _takes(cls, name, value, _given(other))}
+    return {
+        hook: other
+        for hook, other in alike.items()
+        if _accepts_arguments(cls, name, value, _passed_arguments(other))
+    }
 
 
 def _nearest(name: str, hooks: set[str]) -> str | None:
@@ -184,7 +192,7 @@ def _is_used(name: str, kind: type, *, of_any: bool, as_text: bool) -> bool:
     modules = [sys.modules.get(cls.__module__) for cls in kind.__mro__ if not _is_ours(cls)]
     folders = {_folder_of(module) for module in modules} - {None}
     beside = [module for module in list(sys.modules.values()) if _folder_of(module) in folders]
-    return any(_uses(_parsed(module), name, of_any, as_text) for module in beside)
+    return any(_uses_attribute(_parsed(module), name, of_any, as_text) for module in beside)
 
 
 def _folder_of(module: Any) -> str | None:
@@ -200,7 +208,7 @@ def _parsed(module: Any) -> ast.AST:
         return ast.Module([], [])
 
 
-def _uses(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
+def _uses_attribute(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
     match node:
         case ast.FunctionDef(name=of) | ast.AsyncFunctionDef(name=of) if of == name:
             # A decorator may register the function; uses inside the function do not count.
@@ -221,7 +229,7 @@ def _uses(node: ast.AST, name: str, of_any: bool, as_text: bool) -> bool:
                 return True
         case ast.Constant(value=text) if text == name and as_text:
             return True
-    return any(_uses(child, name, of_any, as_text) for child in ast.iter_child_nodes(node))
+    return any(_uses_attribute(child, name, of_any, as_text) for child in ast.iter_child_nodes(node))
 
 
 def _pattern(value: ast.expr) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.nearest import nearest
-from sim.errors import UserError, errors_about, one_line
+from sim.errors import UserError, naming_file_in_errors, one_line
 from sim.files.input_file import read_regular
 from sim.plugins.source_files import PRODUCT
 from sim.scenario.sections.run import NAME_BYTES_MAX
@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
     except UserError as error:
         raise UserError(f"cannot be read: {error.problem}", path) from None
     except FileNotFoundError:
-        raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None
+        raise UserError(f"no such scenario file; {_similar_scenario_hint(path)}", path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", path) from None
     except UnicodeDecodeError as error:
@@ -63,7 +63,7 @@ def read_text(path: Path) -> str:
         raise UserError(f"cannot be read: must be text in UTF-8, but {byte}", path) from None
 
 
-def _instead_of(path: Path) -> str:
+def _similar_scenario_hint(path: Path) -> str:
     """Return a hint to a scenario with a similar name, for a path without a file."""
     beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}
@@ -100,7 +100,7 @@ def scenario_question(path: Path) -> str:
 
 def toml_tables(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file, unchecked. Raises UserError."""
-    with errors_about(path):
+    with naming_file_in_errors(path):
         return parse_toml(read_text(path))
 
 

@@ -11,7 +11,7 @@ from actors.nearest import did_you_mean
 from actors.settings.base import SettingError, Settings
 from actors.settings.tables import tagged
 from sim.errors import one_line
-from sim.scenario.key_path import step
+from sim.scenario.key_path import item_at
 from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
@@ -21,7 +21,7 @@ _OPTIONS = {f"{prefix}device": _DEVICE for prefix in ("", "engine.", "run.", "tr
 """Options of commands that a scenario cannot set, because they depend on the machine."""
 
 
-def refused(error: ValidationError) -> list[ErrorDetails]:
+def unique_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return pydantic's errors without duplicates; unknown sections first, as they cause further errors."""
     found = [
         details
@@ -32,7 +32,7 @@ def refused(error: ValidationError) -> list[ErrorDetails]:
     return sorted(found, key=lambda each: (each["type"], len(each["loc"])) != ("extra_forbidden", 1))
 
 
-def problems(
+def errors_in_file(
     root: type[Settings], refused: Iterable[ErrorDetails], raw: Mapping[str, Any], prefix: Sequence[str] = ()
 ) -> Iterator[SettingError]:
     """Return the errors in `raw` with keys as in the file, below `prefix`."""
@@ -40,7 +40,7 @@ def problems(
     for details in refused:
         problem = _explain(details, _locate(root, details), prefix)
         if details["type"] != "missing":
-            problem = as_written(raw, problem)
+            problem = with_key_as_in_file(raw, problem)
         key, rule = ".".join((*prefix, problem.key)), problem.problem
         if key in found and found[key].problem != rule:  # a key with a value of several types
             rule = f"{found[key].problem}; or: {rule}"
@@ -48,9 +48,9 @@ def problems(
     yield from found.values()
 
 
-def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
+def with_key_as_in_file(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
     """Return the problem with key and value as in the file, including the user's unit."""
-    path, written = _as_written(raw, tuple(problem.key.split(".")))
+    path, written = _path_and_value(raw, tuple(problem.key.split(".")))
     # A value that is not in the file is a rejected default.
     return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
 
@@ -98,14 +98,14 @@ def _is_dict(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(map(_is_dict, get_args(annotation)))
 
 
-def _words(annotation: Any) -> list[str]:
+def _literal_values(annotation: Any) -> list[str]:
     """Return the words that a Literal (perhaps inside Optional or Annotated) allows."""
     if get_origin(annotation) is Literal:
         return [str(word) for word in get_args(annotation)]
-    return [word for argument in get_args(annotation) for word in _words(argument)]
+    return [word for argument in get_args(annotation) for word in _literal_values(argument)]
 
 
-def _tags(models: Sequence[type[Settings]]) -> list[str]:
+def _kind_names(models: Sequence[type[Settings]]) -> list[str]:
     """Return the kinds (or names) that a table of one of these classes may state."""
     return [tag for model in models for tag in tagged(model)]
 
@@ -131,7 +131,7 @@ def _locate(root: type[Settings], details: ErrorDetails) -> _Location:
     table: Sequence[type[Settings]] = [root]
     for part in location:
         if isinstance(part, str) and len(table) > 1:
-            table = [model for model in table if part in _tags([model])]
+            table = [model for model in table if part in _kind_names([model])]
             continue
         if isinstance(part, str) and not (part in fields_by_key(table) or is_unknown or has_any_keys):
             continue
@@ -148,7 +148,7 @@ def _discriminator(models: Sequence[type[Settings]]) -> str:
     return "kind" if "kind" in models[0].model_fields else "name"
 
 
-def _as_written(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+def _path_and_value(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
     """Return `path`, and the file's value at it (None if there is none).
 
     The path ends at a plain value that abbreviates a table: ``latency = "20 ms"`` has no key latency.value.
@@ -156,7 +156,7 @@ def _as_written(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
     for depth, part in enumerate(path):
         if not isinstance(raw, Mapping | list):
             return path[:depth], raw
-        raw = step(raw, part)
+        raw = item_at(raw, part)
     return path, raw
 
 
@@ -178,18 +178,18 @@ def _explain(details: ErrorDetails, location: _Location, prefix: Sequence[str]) 
         case "missing":
             if isinstance(location.path[-1], int):  # in a list of fixed length
                 return SettingError(key, None, f"is missing; {key.rpartition('.')[0]} has too few values")
-            return SettingError(key, None, f"is missing; write {_wanted(location)}")
+            return SettingError(key, None, f"is missing; write {_wanted_values(location)}")
         case "union_tag_not_found":
-            allowed = f"is missing; must be one of {', '.join(_tags(location.table))}"
+            allowed = f"is missing; must be one of {', '.join(_kind_names(location.table))}"
             return SettingError(f"{key}.{_discriminator(location.table)}", None, allowed)
         case "union_tag_invalid":
-            tags, tag = _tags(location.table), context["tag"]
+            tags, tag = _kind_names(location.table), context["tag"]
             allowed = f"must be one of {', '.join(tags)}{did_you_mean(tag, tags)}"
             return SettingError(f"{key}.{_discriminator(location.table)}", tag, allowed)
         case "literal_error":
             name = next(part for part in reversed(location.path) if isinstance(part, str))  # or the list
-            words = _words(fields_by_key(location.around)[name].annotation)
-            hint = _in_quotes(value, words, ".".join((*prefix, key))) or did_you_mean(value, words)
+            words = _literal_values(fields_by_key(location.around)[name].annotation)
+            hint = _quotes_hint(value, words, ".".join((*prefix, key))) or did_you_mean(value, words)
             return SettingError(key, value, f"must be one of {', '.join(words)}{hint}")
         case "model_type" | "model_attributes_type":
             known = fields_by_key(location.table)
@@ -197,7 +197,7 @@ def _explain(details: ErrorDetails, location: _Location, prefix: Sequence[str]) 
     return SettingError(key, value, _rule(details))
 
 
-def _in_quotes(value: Any, words: Iterable[str], key: str) -> str:
+def _quotes_hint(value: Any, words: Iterable[str], key: str) -> str:
     """Return a hint for a word that TOML reads as a number or as true or false, else an empty text."""
     word = str(value).lower()
     is_word = not isinstance(value, str) and word in words
@@ -240,7 +240,7 @@ def _rule(details: ErrorDetails) -> str:
     return details["msg"] if rule is None else rule.format(s="" if count == 1 else "s", **numbers)
 
 
-def _wanted(location: _Location) -> str:
+def _wanted_values(location: _Location) -> str:
     """Return the values that a missing key may have, from its class's JSON Schema."""
     key = str(location.path[-1])
     for model in location.around:

@@ -11,13 +11,13 @@ from typing import Any
 import tomli_w
 
 from actors.settings.base import Settings
-from sim.files.named_files import NamesFile
+from sim.files.named_files import FileNameKey
 from sim.files.picture_folder import picture_files
 from sim.files.saved_folder import saved_files
 from sim.learning.language.checkpoints import checkpoint_files
 from sim.plugins.point import annotated
 from sim.plugins.source_files import digest_of_coterie
-from sim.scenario.key_path import put
+from sim.scenario.key_path import set_value_at
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections import Sections
 
@@ -28,9 +28,9 @@ def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({}
     instead: other values of some keys, such as the copy of the user's code that a table names.
     """
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
-    contents = resolved(scenario)
+    contents = resolve_contents(scenario)
     for key, value in instead.items():
-        put(contents, key, value)
+        set_value_at(contents, key, value)
     return f"{comment}{tomli_w.dumps(contents)}"
 
 
@@ -39,11 +39,11 @@ def digest(scenario: Scenario) -> str:
 
     They do not change with the comment or with the folders of these files.
     """
-    contents = resolved(scenario)
+    contents = resolve_contents(scenario)
     for plugin in scenario.plugins:
-        put(contents, plugin.key, plugin.within(""))
+        set_value_at(contents, plugin.key, plugin.within(""))
     for table, key, file in _files(scenario, contents):
-        table[key] = _content(file)
+        table[key] = _name_and_hash(file)
     code = [digest_of_coterie("actors", "protocols")]
     code += [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     text = "\0".join([tomli_w.dumps(contents), *code])
@@ -53,7 +53,7 @@ def digest(scenario: Scenario) -> str:
 def digests_of_files(scenario: Scenario) -> dict[str, str]:
     """Return sixteen hexadecimal digits for the content of each file that a scenario names, by file name."""
     found: dict[str, str] = {}
-    for _, _, file in _files(scenario, resolved(scenario)):
+    for _, _, file in _files(scenario, resolve_contents(scenario)):
         found[file.name] = digest_of_file(file, found.get(file.name, ""))
     return found
 
@@ -63,12 +63,12 @@ def digest_of_file(file: Path, before: str = "") -> str:
 
     before: digest of an earlier file with the same name, in another folder.
     """
-    return hashlib.blake2b(f"{before}{_content(file)}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{before}{_name_and_hash(file)}".encode(), digest_size=8).hexdigest()
 
 
 def input_files(scenario: Scenario) -> list[Path]:
     """Return the files and folders that a scenario names, and that its runs read."""
-    return [file for _, _, file in _files(scenario, resolved(scenario))]
+    return [file for _, _, file in _files(scenario, resolve_contents(scenario))]
 
 
 def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Path]]:
@@ -76,8 +76,8 @@ def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[
 
     Keys are found by name in all tables of `contents`, the resolved scenario.
     """
-    kinds = {kind for _, part in _parts(scenario) for kind in _kinds(part)}
-    naming = {key for kind in kinds for key in _naming(kind)}
+    kinds = {kind for _, part in _sections_of(scenario) for kind in _table_classes(part)}
+    naming = {key for kind in kinds for key in _file_keys(kind)}
     for table in _tables(contents):
         for key in sorted(naming & table.keys()):
             if isinstance(file := table[key], str) and os.path.isabs(file):
@@ -85,27 +85,27 @@ def _files(scenario: Scenario, contents: dict[str, Any]) -> Iterator[tuple[dict[
 
 
 @lru_cache(maxsize=1024)
-def _naming(kind: type[Settings]) -> tuple[str, ...]:
+def _file_keys(kind: type[Settings]) -> tuple[str, ...]:
     """Return the keys of a table that name files."""
-    return tuple([path.rpartition(".")[2] for path in annotated(kind, NamesFile)])
+    return tuple([path.rpartition(".")[2] for path in annotated(kind, FileNameKey)])
 
 
-def _parts(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+def _sections_of(scenario: Scenario) -> Iterator[tuple[str, Any]]:
     """Return the sections, with the settings of the protocol as the section `protocol`."""
     for section in Sections.model_fields:
         part = getattr(scenario, section)
         yield section, part.settings if section == "protocol" else part
 
 
-def _kinds(value: Any) -> Iterator[type[Settings]]:
+def _table_classes(value: Any) -> Iterator[type[Settings]]:
     """Return the classes of all tables in a section."""
     if isinstance(value, Settings):
         yield type(value)
         for name in type(value).model_fields:
-            yield from _kinds(getattr(value, name))
+            yield from _table_classes(getattr(value, name))
     elif isinstance(value, tuple):
         for item in value:
-            yield from _kinds(item)
+            yield from _table_classes(item)
 
 
 def _tables(value: Any) -> Iterator[dict[str, Any]]:
@@ -116,10 +116,10 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
         yield from _tables(inner)
 
 
-def _content(path: Path) -> str:
+def _name_and_hash(path: Path) -> str:
     """Return the name and content hash of a file or folder, or its path if it cannot be read."""
     if path.is_dir() and (files := saved_files(path) or checkpoint_files(path) or picture_files(path)):
-        inside = [f"{file.parent.relative_to(path)} {_content(file)}" for file in files]
+        inside = [f"{file.parent.relative_to(path)} {_name_and_hash(file)}" for file in files]
         return f"{path.name} {hashlib.blake2b(str(inside).encode()).hexdigest()}"
     if not path.is_file():  # opening a pipe waits for its writer
         return str(path)
@@ -130,10 +130,10 @@ def _content(path: Path) -> str:
         return str(path)
 
 
-def resolved(scenario: Scenario) -> dict[str, Any]:
+def resolve_contents(scenario: Scenario) -> dict[str, Any]:
     """Return the contents of a file that states every setting, with units, and without None."""
     contents: dict[str, Any] = {}
-    for section, part in _parts(scenario):
+    for section, part in _sections_of(scenario):
         if part is not None:
             contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
     contents["protocol"] = {"name": scenario.protocol.name} | contents["protocol"]

@@ -14,17 +14,17 @@ from pydantic import ValidationError
 
 from actors.settings.base import SettingError, Settings
 from protocols.framework.requirements import ProtocolSettings
-from sim.errors import UserError, errors_about
-from sim.files.named_files import files_beside
+from sim.errors import UserError, naming_file_in_errors
+from sim.files.named_files import resolving_file_names
 from sim.learning.data.kinds import Data
 from sim.learning.models.kinds import Model
 from sim.learning.models.model import ModelSection
 from sim.plugins.loader import Plugin, absolute_name
-from sim.scenario.cross_checks import misfits, unmet
-from sim.scenario.key_path import put, value_at
-from sim.scenario.overrides import add, apply, fit_to, overlap
+from sim.scenario.cross_checks import section_contradictions, unmet_requirements
+from sim.scenario.key_path import set_value_at, value_at
+from sim.scenario.overrides import apply, merge_contents, overlap, remove_unused_keys
 from sim.scenario.plugin_tables import with_plugins
-from sim.scenario.protocol_errors import blaming, protocol_objective, require_statable
+from sim.scenario.protocol_errors import naming_users_line, protocol_objective, require_statable
 from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
     default_name,
@@ -34,7 +34,7 @@ from sim.scenario.reading import (
     read_text,
     toml_tables,
 )
-from sim.scenario.refusals import as_written, error_line, problems, refused, show
+from sim.scenario.refusals import error_line, errors_in_file, show, unique_errors, with_key_as_in_file
 from sim.scenario.sections import Sections
 from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
@@ -48,7 +48,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
-from sim.scenario.sections.training import Training, own_settings
+from sim.scenario.sections.training import Training, overridden_settings
 from sim.scenario.sections.tuned import Tuned
 from sim.scenario.shorter import fit_to_duration
 from sim.world.churn.processes import ChurnProcess
@@ -150,12 +150,12 @@ def load_scenario(
     protocol. Raises UserError.
     """
     path = find_scenario(path)
-    with errors_about(path), files_beside(path):
+    with naming_file_in_errors(path), resolving_file_names(path):
         text = read_text(path)
         raw = parse_toml(text)
-        add(raw, more)
+        merge_contents(raw, more)
         read = _scenario(raw, overrides, seed, unset, code, method)
-        return replace(_named(read, path), path=path, question=first_comment(text))
+        return replace(_named_after_file(read, path), path=path, question=first_comment(text))
 
 
 def load_contents(
@@ -173,11 +173,13 @@ def load_contents(
     except (TypeError, ValueError) as error:
         raise UserError(f"the scenario contains a value that TOML cannot store: {error}") from None
     path = Path.cwd() / "scenario.toml"
-    with files_beside(path):
-        return replace(_named(_scenario(raw, overrides, seed, unset, code, method), path), path=path)
+    with resolving_file_names(path):
+        return replace(
+            _named_after_file(_scenario(raw, overrides, seed, unset, code, method), path), path=path
+        )
 
 
-def _named(scenario: Scenario, path: Path) -> Scenario:
+def _named_after_file(scenario: Scenario, path: Path) -> Scenario:
     """Return the scenario, named after its file if it states no name."""
     name = scenario.run.name or default_name(path)
     return replace(scenario, run=scenario.run.model_copy(update={"name": name}))
@@ -199,8 +201,8 @@ def _scenario(
     named, users = value_at(raw, "protocol.name"), None
     if method is not None:
         users = given_protocol(method)
-        put(raw, "protocol.name", users.name)
-    parts = _parts(_File(raw, overrides, unset), named, seed, code, users)
+        set_value_at(raw, "protocol.name", users.name)
+    parts = _scenario_fields(_File(raw, overrides, unset), named, seed, code, users)
     if users is not None and users.file is not None and not users.file.is_file():
         notice = f"{users.label} is defined in a notebook: its cell in the results may not run on its own"
         parts["notices"] = (*parts["notices"], notice)
@@ -216,7 +218,7 @@ def sweep_alone(
     overrides, unset: changes to the sweep, as for `load_scenario`. Raises UserError.
     """
     raw = toml_tables(path)
-    with errors_about(path):
+    with naming_file_in_errors(path):
         file = _File(raw, overrides, unset)
         if value_at(raw, "sweep.scenario") is None:
             return None
@@ -254,16 +256,18 @@ class _File:
 
     def require_fitting(self, sections: Sections, method: "type[Client]", settings: ProtocolSettings) -> None:
         """Reject sections that do not fit each other, or the protocol. Raises UserError."""
-        wrong = [*misfits(sections), *unmet(method, settings, sections)]
+        wrong = [*section_contradictions(sections), *unmet_requirements(method, settings, sections)]
         try:
             changed_settings(settings, sections.change)
-            own_settings(settings, dict(enumerate(sections.training.override)))
+            overridden_settings(settings, dict(enumerate(sections.training.override)))
         except SettingError as error:
             wrong.append(error)
         except ValidationError as error:
             raise self._invalid(method.Settings, error, {}, "change", "protocol") from None
         # An error without a value is about a missing key, or about a whole section.
-        if wrong := [misfit if misfit.value is None else as_written(self.raw, misfit) for misfit in wrong]:
+        if wrong := [
+            misfit if misfit.value is None else with_key_as_in_file(self.raw, misfit) for misfit in wrong
+        ]:
             raise self.refusal(wrong)
 
     def validated(self, model: type[_Model], contents: dict[str, Any], *prefix: str) -> _Model:
@@ -277,8 +281,8 @@ class _File:
         self, model: type[Settings], error: ValidationError, contents: Mapping[str, Any], *prefix: str
     ) -> UserError:
         """Return the error for invalid contents of a section, with a limited number of problems."""
-        found = refused(error)
-        explained = list(problems(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
+        found = unique_errors(error)
+        explained = list(errors_in_file(model, found[: 2 * _PROBLEMS_SHOWN], contents, prefix))
         return self.refusal(explained, max(0, len(found) - 2 * _PROBLEMS_SHOWN))
 
     def refusal(self, found: Sequence[SettingError], omitted: int = 0) -> UserError:
@@ -291,7 +295,9 @@ class _File:
         return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
 
 
-def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin | None) -> dict[str, Any]:
+def _scenario_fields(
+    file: _File, named: Any, seed: int | None, code: bool, given: Plugin | None
+) -> dict[str, Any]:
     """Return the fields of a `Scenario`, from the contents of its file.
 
     named: the protocol's name before any option. given: the protocol that was passed as a class.
@@ -304,18 +310,18 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
     sweep = file.sweep()
     typed = value_at(raw, "protocol.name")
     if isinstance(typed, str):
-        put(raw, "protocol.name", absolute_name(typed))
+        set_value_at(raw, "protocol.name", absolute_name(typed))
     plugins, contents = with_plugins(raw, file.validated, code=code)
     sections = file.validated(Sections, contents)
     name = sections.protocol.name
     chosen = given if given and given.name == name else load_protocol(name, code=code)
     method: type[Client] = chosen.found
-    if typed != named and (removed := fit_to(method, raw, sections.network, file.stated)):
+    if typed != named and (removed := remove_unused_keys(method, raw, sections.network, file.stated)):
         plugins, contents = with_plugins(raw, file.validated, code=code)
         sections = file.validated(Sections, contents)
-        notices.append(f"removed, as {_removed(removed, str(typed))}")
+        notices.append(f"removed, as {_removal_reasons(removed, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}
-    with blaming(method, "Settings"):
+    with naming_users_line(method, "Settings"):
         settings = file.validated(method.Settings, stated_of, "protocol")
     require_statable(method, settings)
     file.require_fitting(sections, method, settings)
@@ -328,7 +334,7 @@ def _parts(file: _File, named: Any, seed: int | None, code: bool, given: Plugin 
     return dict(sections) | more
 
 
-def _removed(keys: Iterable[str], protocol: str) -> str:
+def _removal_reasons(keys: Iterable[str], protocol: str) -> str:
     """Return the reasons for removed keys: the protocol has no such settings, or no servers."""
     settings = [key for key in keys if key.startswith("protocol.")]
     about_servers = [key for key in keys if key not in settings]

@@ -49,13 +49,13 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
     root = definitions.pop("Sections")
     root["properties"]["sweep"] = {"$ref": "#/$defs/Sweep"}
     for table in own:
-        named = {"pattern": _ending_in(table.name), "table": _section_schema(table, definitions)}
+        named = {"pattern": _code_name_pattern(table.name), "table": _section_schema(table, definitions)}
         for node in _nodes(root, table.path.split("."), definitions):
             node.setdefault("x-named", []).append(named)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
 
 
-def _ending_in(name: str) -> str:
+def _code_name_pattern(name: str) -> str:
     """Return a pattern for the name of the user's code, with any path to its file."""
     file, _, label = name.rpartition(":")
     return f"(^|/){re.escape(file.rpartition('/')[2])}:{label}$"
@@ -67,7 +67,7 @@ def _section_schema(table: OwnTable, definitions: dict[str, Any]) -> dict[str, A
     definitions.update(schema.pop("$defs", {}))
     for key, value in schema["properties"].items():
         if value.get("const") == table.name:  # a file may use another path
-            schema["properties"][key] = {"pattern": _ending_in(table.name)}
+            schema["properties"][key] = {"pattern": _code_name_pattern(table.name)}
     return schema
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.scenario.overrides import apply
-from sim.scenario.resolved import digest, resolved
+from sim.scenario.resolved import digest, resolve_contents
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
 from sim.scenario.sections.server import ServerSection
@@ -24,12 +24,14 @@ _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tup
 
 def prefix_digest(scenario: Scenario, time_s: float) -> str:
     """Return the digest of a scenario without its duration and without entries that start after `time_s`."""
-    return digest(_up_to(scenario, time_s))
+    return digest(_prefix_until(scenario, time_s))
 
 
 def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> None:
     """Raise UserError that names the key if a scenario differs from its parent at or before `time_s`."""
-    ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
+    ours, theirs = (
+        dict(_leaves(resolve_contents(_prefix_until(each, time_s)))) for each in (scenario, parent)
+    )
     for key in dict.fromkeys([*ours, *theirs]):
         if ours.get(key) != theirs.get(key):
             kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
@@ -42,7 +44,7 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
             raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); must be after it")
 
 
-def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
+def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:
     """Return the last virtual time (s) until which both scenarios are the same; None if the starts differ.
 
     This is the time right before the first entry that only one of them has.
@@ -88,7 +90,7 @@ def changeable_keys(scenario: Scenario) -> tuple[str, ...]:
     return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.method.Settings.changing])
 
 
-def _up_to(scenario: Scenario, time_s: float) -> Scenario:
+def _prefix_until(scenario: Scenario, time_s: float) -> Scenario:
     network, devices, server = scenario.network, scenario.devices, scenario.server
     cuts = tuple([cut for cut in network.partition if cut.start <= time_s])
     slow = tuple([slowdown for slowdown in devices.slowdown if slowdown.start <= time_s])

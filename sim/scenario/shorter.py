@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from actors.settings.units import DURATION
-from sim.scenario.key_path import put, value_at
+from sim.scenario.key_path import set_value_at, value_at
 from sim.scenario.overrides import overlap
 
 _DURATION, _EVERY = "run.duration", "run.evaluate_every"
@@ -31,7 +31,7 @@ def fit_to_duration(raw: dict[str, Any], stated: Collection[str]) -> list[str]:
     end_s = _seconds(value_at(raw, _DURATION)) if _DURATION in stated else math.nan
     lines = []
     if _seconds(value_at(raw, _EVERY)) > end_s and not _is_stated(_EVERY, stated):
-        put(raw, _EVERY, value_at(raw, _DURATION))
+        set_value_at(raw, _EVERY, value_at(raw, _DURATION))
         lines.append(f"{_EVERY} is longer than the run, and is now {DURATION.format(end_s)}")
     for key, start in _STARTS.items():
         events = value_at(raw, key)
@@ -39,7 +39,7 @@ def fit_to_duration(raw: dict[str, Any], stated: Collection[str]) -> list[str]:
             continue
         kept = [each for each in events if not _start_of(each, start) >= end_s]
         if left_out := len(events) - len(kept):
-            put(raw, key, kept)
+            set_value_at(raw, key, kept)
             lines.append(
                 f"left out of {key}: entries that start after the end of the run "
                 f"({left_out:,} of {len(events):,})"

@@ -24,14 +24,14 @@ Setting = tuple[str, ...]
 
 def answer(comparison: Comparison) -> list[str]:
     """Return sentences that answer the question of a study, each computed from the compared figures."""
-    standing = Standing(comparison)
+    standing = MethodRanking(comparison)
     if len(standing.ranking) < 2:
         return []
     parts = [standing.best, *standing.elsewhere, standing.lead, standing.harm, standing.cautions]
     return [part for part in parts if part]
 
 
-class Standing:
+class MethodRanking:
     """Ranking of the methods, or of the values of another compared axis, by the measure at the end.
 
     It covers the settings of the other axes in which every method has runs.

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, naming_file_in_errors
 from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
-from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, listed
-from sim.scenario.shared_prefix import shared_until
-from sim.studies.artifacts.kept_study import changed_data, find_study, kept
-from sim.studies.index import CellHead, SweepHead, Value, in_words, plugin_names
+from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, lists_by_key
+from sim.scenario.shared_prefix import shared_prefix_end
+from sim.studies.artifacts.kept_study import changed_data, copy_study, find_study
+from sim.studies.index import CellHead, SweepHead, Value, axis_values_text, plugin_names
 from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
@@ -109,13 +109,13 @@ def plan(
         seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
     fixed, lists = _split_lists(overrides)
     path = find_scenario(path)
-    stated, alone = Stated(path, fixed, unset, code).of_runs()
-    base = _base(stated, lists)
+    stated, alone = StatedScenario(path, fixed, unset, code).of_runs()
+    base = _base_scenario(stated, lists)
     sweep = alone or base.sweep or Sweep()
     axes = sweep.axes(full=full)
-    with errors_about(path):
+    with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
-    dimensions = _narrowed(_dimensions(axes, lists, map(_key, stated.overrides)), only)
+    dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
@@ -124,7 +124,7 @@ def plan(
     made = [make_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
-    copy = kept(path, stated.file, scenarios, options)
+    copy = copy_study(path, stated.file, scenarios, options)
     notices = [notice for scenario in scenarios for notice in scenario.notices]
     notices += changed_data(earlier, scenarios) if earlier is not None else []
     target = sweep.compare.target or base.run.target_accuracy or base.run.target
@@ -134,10 +134,10 @@ def plan(
         question=base.question if alone is None else first_comment(read_text(path)),
         axes=_values(dimensions),
         seeds=chosen,
-        labels={key: str(label) for key, label in listed(sweep.labels).items()},
+        labels={key: str(label) for key, label in lists_by_key(sweep.labels).items()},
         compare=sweep.compare.model_copy(update={"target": target}),
         threads=max(each if isinstance(each := one.engine.threads, int) else 1 for one in scenarios),
-        cells=tuple(_forked(made) if sweep.forks else [cell for cell, _ in made]),
+        cells=tuple(_plan_forks(made) if sweep.forks else [cell for cell, _ in made]),
         notices=tuple(dict.fromkeys(notices)),
         study=copy.study,
         files=copy.files,
@@ -145,7 +145,7 @@ def plan(
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedScenario:
     """A file and options in addition to it, as for `load_scenario`."""
 
     file: Path
@@ -157,27 +157,34 @@ class Stated:
         """Load the scenario. Raises UserError."""
         return load_scenario(self.file, self.overrides, seed, unset=self.unset, code=self.code)
 
-    def of_runs(self) -> tuple[Stated, Sweep | None]:
+    def of_runs(self) -> tuple[StatedScenario, Sweep | None]:
         """Return the options of the runs, and the sweep of a file that only holds one. Raises UserError."""
-        (of_sweep, overrides), (unset_of_sweep, unset) = _apart(self.overrides), _apart(self.unset)
+        (of_sweep, overrides), (unset_of_sweep, unset) = (
+            _split_sweep_overrides(self.overrides),
+            _split_sweep_overrides(self.unset),
+        )
         alone = sweep_alone(find_scenario(self.file), of_sweep, unset_of_sweep)
-        return (self, None) if alone is None else (Stated(alone[0], overrides, unset, self.code), alone[1])
+        return (
+            (self, None)
+            if alone is None
+            else (StatedScenario(alone[0], overrides, unset, self.code), alone[1])
+        )
 
 
-def _apart(stated: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_sweep_overrides(stated: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split overrides or keys into those that change the sweep itself and those that change its runs."""
     of_sweep = list(filter(_is_of_sweep, stated))
     return of_sweep, [each for each in stated if each not in of_sweep]
 
 
-def _base(stated: Stated, lists: Mapping[str, list[Any]]) -> Scenario:
+def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]]) -> Scenario:
     """Return the scenario without axes, or with their first values if an axis is a required key."""
     try:
         return stated.scenario()
     except UserError:
         if not lists:
             raise
-    first = _row({key: values[0] for key, values in lists.items()})
+    first = _axis_choice({key: values[0] for key, values in lists.items()})
     with _values_added_to_errors(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
@@ -189,13 +196,13 @@ def _values_added_to_errors(values: Mapping[str, Value]) -> Iterator[None]:
         yield
     except UserError as error:
         if values:
-            error.add_note(f"in the runs with {in_words(values)}")
+            error.add_note(f"in the runs with {axis_values_text(values)}")
             if ": unknown key; " in error.problem:
                 error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
         raise
 
 
-def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
+def make_cell(of_all: StatedScenario, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
     """Return the run of one choice for each axis, with its scenario. Raises UserError."""
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
@@ -223,13 +230,13 @@ def make_cell(of_all: Stated, choices: Sequence[AxisChoice], seed: int) -> tuple
     return cell, scenario
 
 
-def _forked(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
+def _plan_forks(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
     """Return the cells; a cell becomes a fork of the first cell that starts as the same run, if any."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in made:
         for parent, parents_scenario in parents:
-            fork_s = shared_until(scenario, parents_scenario)
+            fork_s = shared_prefix_end(scenario, parents_scenario)
             if fork_s is not None:
                 cell = cell.model_copy(update={"parent": parent.key, "fork_s": fork_s})
                 break
@@ -257,7 +264,7 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
             known = ", ".join(axes) or "none"
             raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; must be one of {known}")
     if compare.baseline is not None:
-        axis_value(compare.baseline, axes, "sweep.compare.baseline =")
+        parse_axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
 
 def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:
@@ -286,10 +293,12 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     for case in axes.case:
         choice = AxisChoice({case.axis: case.name}, case.set, case.unset, case.excluded, case.without)
         cases.setdefault(case.axis, []).append(choice)
-    together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
-    grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
-    rows = [_row(dict(zip(together, row, strict=True))) for row in zip(*together.values(), strict=True)]
-    alone = [[_row({key: value}) for value in values] for key, values in grid.items()]
+    together = {key: values for key, values in lists_by_key(axes.zip).items() if is_free(key)}
+    grid = {key: values for key, values in lists_by_key(axes.grid).items() if is_free(key)} | lists
+    rows = [
+        _axis_choice(dict(zip(together, row, strict=True))) for row in zip(*together.values(), strict=True)
+    ]
+    alone = [[_axis_choice({key: value}) for value in values] for key, values in grid.items()]
     found = [*cases.values(), *([rows] if rows else []), *alone]
     names = [axis for dimension in found for axis in dimension[0].values]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
@@ -297,7 +306,9 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     for dimension in found:
         values = [choice.values for choice in dimension]
         if again := [each for number, each in enumerate(values) if each in values[:number]]:
-            raise UserError(f"sweep: {in_words(again[0])} appears twice; values of an axis must differ")
+            raise UserError(
+                f"sweep: {axis_values_text(again[0])} appears twice; values of an axis must differ"
+            )
     return found
 
 
@@ -312,11 +323,11 @@ def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[AxisChoice, 
             yield choices
 
 
-def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
+def _choices_of_only(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
     """Keep the choices that `--only` names; several values of one axis are allowed."""
     wanted: dict[str, set[str]] = {}
     for option in only:
-        axis, value = axis_value(option, _values(dimensions), "--only")
+        axis, value = parse_axis_value(option, _values(dimensions), "--only")
         wanted.setdefault(axis, set()).add(value)
 
     def is_wanted(choice: AxisChoice) -> bool:
@@ -329,7 +340,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
     return narrowed
 
 
-def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
+def parse_axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
     """Parse ``"axis=value"`` into texts. Raises UserError with the name of the option."""
     axis, _, value = map(str.strip, text.partition("="))
     names = {axis: plugin_names(values) for axis, values in axes.items()}
@@ -346,7 +357,7 @@ def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> t
     raise UserError(f"{option} {text}: must be an axis and one of its values: {known}")
 
 
-def _row(values: Mapping[str, Any]) -> AxisChoice:
+def _axis_choice(values: Mapping[str, Any]) -> AxisChoice:
     shown = {key: value if isinstance(value, Value) else as_toml(value) for key, value in values.items()}
     return AxisChoice(shown, tuple([f"{key}={as_toml(value)}" for key, value in values.items()]))
 

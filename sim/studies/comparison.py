@@ -11,26 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.results.kaplan_meier import TimesToReach, known_until, restricted_mean
+from sim.results.kaplan_meier import CensoredTimes, restricted_mean, survival_known_until
 from sim.results.metrics import Series, time_to_target, value_at
 from sim.results.outcome import cautions
 from sim.results.text import counted
-from sim.studies.cells import axis_value
+from sim.studies.cells import parse_axis_value
 from sim.studies.footnotes import Footnotes
-from sim.studies.groups import BUDGET_METRICS, BUDGETS, Line, SeedGroup, Target, is_a_number
+from sim.studies.groups import BUDGET_METRICS, BUDGETS, GroupMetric, SeedGroup, TargetCost, is_a_number
 from sim.studies.index import Value
-from sim.studies.robust import Robust, robust
-from sim.studies.statistics import Contrast, Estimate, contrast, curve, estimate, holm, horizon
+from sim.studies.robust import RobustStatistics, robust_statistics
+from sim.studies.statistics import (
+    Contrast,
+    Estimate,
+    contrast,
+    correct_p_values,
+    estimate,
+    horizon,
+    mean_curve,
+)
 from sim.studies.study import (
     COSTS,
     WAITS,
     WORST,
     StudiedRun,
     Study,
-    at_times,
     higher_is_better,
     is_share,
     metric_bounds,
+    values_at_times,
 )
 
 TIMES = 101
@@ -88,12 +96,12 @@ class Comparison:
 
     def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
         if baseline is not None:
-            return axis_value(self.study.named(baseline), self.study.axes, "--baseline")
+            return parse_axis_value(self.study.named(baseline), self.study.axes, "--baseline")
         first = (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
         if (stated := self.study.defaults.baseline) is None:
             return first
         try:
-            return axis_value(self.study.named(stated), self.study.axes, "sweep.compare.baseline")
+            return parse_axis_value(self.study.named(stated), self.study.axes, "sweep.compare.baseline")
         except UserError:  # runs with the baseline may be missing
             other = "nothing" if first is None else " = ".join(first)
             self._notices.append(f"no run has the sweep's baseline {stated}; the baseline is {other}")
@@ -151,7 +159,7 @@ class Comparison:
         values = [group.values.get(self.by or "") for group in groups]
         alike = [run for run in self.study.runs if run.values.get(self.by or "") in values]
         waits = [run.waits[metric] for run in alike if run.waits[metric].at.size]
-        known = min(map(known_until, waits), default=math.nan)
+        known = min(map(survival_known_until, waits), default=math.nan)
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
@@ -187,35 +195,35 @@ class Comparison:
         return f"{self.study.label(axis)} = {value}"
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[GroupMetric]:
         """Every metric of every group, with comparisons corrected for their number."""
         found = []
         for metric in self.metrics:
             for group in self.groups:
                 numbers, other = self.numbers(group, metric), self.baseline_of(group)
                 against = None if other is None else self._contrast(metric, group, other)
-                mean = _within(metric, estimate(list(numbers.values())))
-                found.append(Line(group, metric, mean, against, robust=self._robust(group, metric)))
-        corrected = holm([math.nan if line.against is None else line.against.p for line in found])
+                mean = _clip_interval(metric, estimate(list(numbers.values())))
+                found.append(GroupMetric(group, metric, mean, against, robust=self._robust(group, metric)))
+        corrected = correct_p_values([math.nan if line.against is None else line.against.p for line in found])
         return [replace(line, p=p) for line, p in zip(found, corrected, strict=True)]
 
-    def _robust(self, group: SeedGroup, metric: str) -> Robust | None:
+    def _robust(self, group: SeedGroup, metric: str) -> RobustStatistics | None:
         """Return the statistics over clients of a group; None if the metric is not measured per client."""
         if metric in WAITS or metric.endswith(WORST) or not self.study.is_of_clients(metric):
             return None
         other = self.baseline_of(group)
         if other is None:
-            return robust(metric, group.runs, [])
+            return robust_statistics(metric, group.runs, [])
         ours, theirs = group.without(other.excluded), other.without(group.excluded)
         by_seed = {run.seed: run for run in theirs.runs}
-        return robust(metric, group.runs, [(run, by_seed.get(run.seed)) for run in ours.runs])
+        return robust_statistics(metric, group.runs, [(run, by_seed.get(run.seed)) for run in ours.runs])
 
-    def line(self, group: SeedGroup, metric: str) -> Line:
+    def line(self, group: SeedGroup, metric: str) -> GroupMetric:
         """Return the line about a metric of a group."""
         return self.lines[self.metrics.index(metric) * len(self.groups) + self.groups.index(group)]
 
     @cached_property
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[TargetCost]:
         """Costs of reaching the target, by group and recorded kind of cost; empty without a target."""
         if self.target is None or any(run.curve(self.study.measure) is None for run in self.study.runs):
             return []
@@ -225,11 +233,11 @@ class Comparison:
         for kind in COSTS:
             if not math.isnan(until) and all(run.cost(kind) is not None for run in self.study.runs):
                 for group, each in zip(self.groups, reached, strict=True):
-                    spent = estimate(_spent(group, kind, np.minimum(each.at, until)))
-                    found.append(Target(group, kind, each, until, spent))
+                    spent = estimate(_costs_of_runs(group, kind, np.minimum(each.at, until)))
+                    found.append(TargetCost(group, kind, each, until, spent))
         return found
 
-    def targets_of(self, group: SeedGroup) -> list[Target]:
+    def targets_of(self, group: SeedGroup) -> list[TargetCost]:
         """Return the `targets` of a group, in the order of `kinds`."""
         return [target for target in self.targets if target.group is group]
 
@@ -238,7 +246,7 @@ class Comparison:
         """Kinds of cost in `targets`."""
         return list(dict.fromkeys(target.kind for target in self.targets))
 
-    def _reached(self, group: SeedGroup) -> TimesToReach:
+    def _reached(self, group: SeedGroup) -> CensoredTimes:
         """Return the times at which a group's runs reached the target; never, for runs converged below it."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
@@ -247,7 +255,7 @@ class Comparison:
             reached_s = time_to_target(Series(times, sign * values), sign * self.target)
             at.append(math.inf if reached_s is None else reached_s)
         watched = [math.inf if run.ended_itself else run.end_s for run in group.runs]
-        return TimesToReach(np.array(at), np.array(watched))
+        return CensoredTimes(np.array(at), np.array(watched))
 
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
         """Return common times [T], and for each group mean [T] and half width [T] of the interval over seeds.
@@ -264,16 +272,18 @@ class Comparison:
         found = []
         for group, cut in zip(self.groups, cuts, strict=True):
             known = [(series[run.directory], run.ended_itself) for run in group.runs]
-            rows = [at_times(each, times, hold=hold) for each, hold in known if isinstance(each, Series)]
+            rows = [
+                values_at_times(each, times, hold=hold) for each, hold in known if isinstance(each, Series)
+            ]
             if rows:
                 within = times <= min(cut, default=math.inf) * (1 + 1e-9)
-                found.append((group, *np.where(within, curve(np.array(rows)), math.nan)))
+                found.append((group, *np.where(within, mean_curve(np.array(rows)), math.nan)))
         return times, found
 
     @cached_property
     def warnings(self) -> list[str]:
         """Warnings to read before the results: missing runs, different seeds, unequal budgets."""
-        found = [*without_results(self.study.missing), *self._notices]
+        found = [*missing_run_lines(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("groups have different seeds; differences are paired by common seeds")
@@ -351,7 +361,7 @@ class Comparison:
         return stated or list(BUDGET_METRICS)
 
 
-def without_results(missing: Mapping[str, str]) -> list[str]:
+def missing_run_lines(missing: Mapping[str, str]) -> list[str]:
     """Return a line per run without results, or one line for many runs with the same reason."""
     by_reason: dict[str, list[str]] = {}
     for cell, reason in missing.items():
@@ -373,7 +383,7 @@ def _groups(study: Study) -> list[SeedGroup]:
     return [SeedGroup(dict(values), tuple(runs.values())) for values, runs in found.items()]
 
 
-def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[float]:
+def _costs_of_runs(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[float]:
     """Return the cost of each run of a group up to its time (s), in one kind of `COSTS`."""
     if kind == "seconds":
         return times.tolist()
@@ -389,7 +399,7 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
     return contrast(list(ours.values()), list(theirs.values()), paired=False)
 
 
-def _within(metric: str, found: Estimate) -> Estimate:
+def _clip_interval(metric: str, found: Estimate) -> Estimate:
     """Clip an interval to the bounds of its metric; with few seeds it can exceed them."""
     least, most = metric_bounds(metric)
     low, high = np.clip([found.low, found.high], least, most).tolist()

@@ -12,7 +12,7 @@ def forks_table(comparison: Comparison) -> ShownTable | None:
     metrics = [metric for metric in comparison.metrics if metric not in WAITS]
     rows = []
     for run in runs.values():
-        forked, parent = outcome.fork(run.view.summary), runs.get(str(run.view.get("fork", "of")))
+        forked, parent = outcome.fork_origin_text(run.view.summary), runs.get(str(run.view.get("fork", "of")))
         if forked is None or parent is None:
             continue
         cells = []

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.results.kaplan_meier import TimesToReach, median_time
+from sim.results.kaplan_meier import CensoredTimes, median_time
 from sim.studies.index import Value
-from sim.studies.robust import Robust
+from sim.studies.robust import RobustStatistics
 from sim.studies.statistics import LEVEL, Contrast, Estimate
 from sim.studies.study import StudiedRun
 
@@ -75,7 +75,7 @@ class SeedGroup:
 
 
 @dataclass(frozen=True)
-class Line:
+class GroupMetric:
     """One metric of one group.
 
     against: the difference from the baseline, None for the baseline itself. p: the p-value of the
@@ -88,7 +88,7 @@ class Line:
     estimate: Estimate
     against: Contrast | None = None
     p: float = math.nan
-    robust: Robust | None = None
+    robust: RobustStatistics | None = None
 
     @property
     def is_significant(self) -> bool:
@@ -97,12 +97,12 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetCost:
     """The cost of a group's runs until they reached the target, in one kind of `COSTS`."""
 
     group: SeedGroup
     kind: str
-    reached: TimesToReach
+    reached: CensoredTimes
     """Virtual time (s) at which each run reached the target."""
     until: float
     spent: Estimate

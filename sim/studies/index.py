@@ -25,17 +25,17 @@ DONE, FAILED, WAITING = get_args(State)
 Value = str | bool | int | float
 
 
-class _Written(BaseModel):
+class _StoredModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class _OfAnyVersion(_Written):
+class _VersionTolerantModel(_StoredModel):
     """A model that ignores unknown keys, which another version of coterie may have written."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class CellHead(_Written):
+class CellHead(_StoredModel):
     """A run. values: its value on each axis. excluded: clients that do not count in comparisons.
 
     without: axes that cannot affect it, of which it has the first value.
@@ -47,10 +47,10 @@ class CellHead(_Written):
     without: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, [in_words(self.values), f"seed {self.seed}"]))
+        return ", ".join(filter(None, [axis_values_text(self.values), f"seed {self.seed}"]))
 
 
-def in_words(values: Mapping[str, Value]) -> str:
+def axis_values_text(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{axis} = {value}" for axis, value in values.items())
 
 
@@ -62,7 +62,7 @@ def plugin_names(values: Sequence[Value]) -> dict[Value, str]:
     return {each: name for each, name in found.items() if called.count(name) == 1}
 
 
-class IndexedCell(CellHead, _OfAnyVersion):
+class IndexedCell(CellHead, _VersionTolerantModel):
     """A run of a sweep and its outcome.
 
     directory: its results folder, next to the sweep's folder; for a failed run, if it left results.
@@ -79,7 +79,7 @@ class IndexedCell(CellHead, _OfAnyVersion):
         return self
 
 
-class StudyFile(_OfAnyVersion):
+class StudyFile(_VersionTolerantModel):
     """The copy of a study in a sweep's folder, from which the sweep runs again.
 
     file: its name. overrides, unset, seeds, only, full: options in addition to the file. data: hashes of the
@@ -95,7 +95,7 @@ class StudyFile(_OfAnyVersion):
     data: dict[str, str] = Field(default_factory=dict)
 
 
-class SweepHead(_Written):
+class SweepHead(_StoredModel):
     """Facts about all runs of a sweep. axes: the values of each axis, in order.
 
     study: the copy of the study in the sweep's folder; None if there is none.
@@ -115,7 +115,7 @@ class SweepHead(_Written):
         return {axis: plugin_names(values) for axis, values in self.axes.items()}
 
 
-class SweepIndex(SweepHead, _OfAnyVersion):
+class SweepIndex(SweepHead, _VersionTolerantModel):
     """A sweep: its runs, their outcomes, and the settings of its comparison."""
 
     cells: Annotated[tuple[IndexedCell, ...], Field(min_length=1)]
@@ -142,7 +142,7 @@ class SweepIndex(SweepHead, _OfAnyVersion):
         new.replace(directory / INDEX)
 
 
-class CellMark(_OfAnyVersion):
+class CellMark(_VersionTolerantModel):
     """cell.json in a results folder of a sweep: key of the run, and version of coterie."""
 
     cell: str

@@ -9,10 +9,10 @@ from sim.studies.tables import (
     PLUS_MINUS,
     axis_labels,
     caption,
+    cost_name_and_scope,
     interval_text,
     metric_column_head,
     over_clients_table,
-    spent_of,
     target_cost_text,
     target_text,
     with_footnote_marks,
@@ -39,7 +39,7 @@ def latex(comparison: Comparison) -> str:
     """Return a LaTeX table for booktabs, with a row per group and a column per metric and cost."""
     axes = axis_labels(comparison)
     heads = [*axes, *[metric_column_head(comparison, metric) for metric in comparison.metrics]]
-    heads += [f"{spent_of(kind)} to {target_text(comparison)}" for kind in comparison.kinds]
+    heads += [f"{cost_name_and_scope(kind)} to {target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
         cells = [_escaped(value) for value in group.texts.values()]

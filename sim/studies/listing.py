@@ -52,9 +52,9 @@ def _row(folder: Path) -> Row:
         state = "of a later version"
     except UserError:
         pass
-    provenance = _known(directory.provenance)
-    known = summary or _stated(directory)
-    measured = summary or _measured_by_now(_known(directory.progress))
+    provenance = _read_or_empty(directory.provenance)
+    known = summary or _scenario_facts(directory)
+    measured = summary or _measured_by_now(_read_or_empty(directory.progress))
     seed, (name, result) = known.get("seed"), _result(measured)
     overrides = known.get("overrides") or provenance.get("overrides")
     given = overrides if isinstance(overrides, list) else []
@@ -72,7 +72,7 @@ def _row(folder: Path) -> Row:
     }
 
 
-def _known(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _read_or_empty(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     with suppress(UserError):
         return read()
     return {}
@@ -86,7 +86,7 @@ def _measured_by_now(progress: dict[str, Any]) -> dict[str, Any]:
     return {"measure": name, name: {"mean": progress.get("reached", progress.get("accuracy"))}}
 
 
-def _stated(directory: RunDirectory) -> dict[str, Any]:
+def _scenario_facts(directory: RunDirectory) -> dict[str, Any]:
     """Return the facts of a run without a summary from its scenario."""
     try:
         table = tomllib.loads(directory.scenario_text())
@@ -109,7 +109,7 @@ def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
     return "", None
 
 
-def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
+def filter_and_sort_runs(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
     """Return the rows that match all of `where`, sorted by a column. Raises UserError.
 
     where: ``"protocol=cobo"`` for equality, ``"overrides~network.loss"`` for substrings. sort: a column,

@@ -14,12 +14,12 @@ from sim.files.data_folder import FOLDER_VARIABLE
 from sim.results.store.output_dir import HiddenFolder
 from sim.run.on_ray import TRIES, cluster
 from sim.studies.sweep import POLL_S, AddResult, Execute, ShowRunning
-from sim.studies.worker import CellResult, Task, run_cells
+from sim.studies.worker import CellResult, CellTask, run_cells
 
 _PYTHON = ("*.py", "*.pyc", "*.so", "*.pyd")
 
 
-def on_ray(
+def ray_executor(
     address: str | None = None, *, threads: int = 1, gpus: float = 0.0, jobs: int | None = None
 ) -> Execute:
     """Run tasks on the nodes of a Ray cluster; without an address, on a local cluster on this machine.
@@ -30,26 +30,26 @@ def on_ray(
     Raises UserError without Ray, and without a cluster.
     """
 
-    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
+    def execute(tasks: list[CellTask], ran: AddResult, show_running: ShowRunning) -> None:
         if not tasks:
             return show_running(())
         with _connected(address, tasks[0], None if jobs is None else jobs * threads) as ray:
-            run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=TRIES - 1)
-            waiting, running = deque(tasks), dict[Any, Task]()
+            run = ray.remote(_run_and_pack).options(num_cpus=threads, num_gpus=gpus, max_retries=TRIES - 1)
+            waiting, running = deque(tasks), dict[Any, CellTask]()
             while waiting or running:
                 while waiting and len(running) < (jobs or len(tasks)):
                     task = waiting.popleft()
-                    running[run.remote(_on_node(task, is_sent=address is not None))] = task
+                    running[run.remote(_task_for_node(task, is_sent=address is not None))] = task
                 show_running((0.0,) * len(running))
                 for done in ray.wait(list(running), timeout=POLL_S)[0]:
                     task = running.pop(done)
-                    ran(task, _unpacked(ray, done, task.out))
+                    ran(task, _unpack_result(ray, done, task.out))
             show_running(())
 
     return execute
 
 
-def _connected(address: str | None, task: Task, cores: int | None) -> AbstractContextManager[Any]:
+def _connected(address: str | None, task: CellTask, cores: int | None) -> AbstractContextManager[Any]:
     """Connect to a cluster that receives the files of a task, or to a local one that reads them in place."""
     if address is None:
         return cluster(address, cores)
@@ -58,7 +58,7 @@ def _connected(address: str | None, task: Task, cores: int | None) -> AbstractCo
     return cluster(address, cores, folder, [".?*", *results, *(() if task.how.code else _PYTHON)])
 
 
-def _on_node(task: Task, *, is_sent: bool) -> Task:
+def _task_for_node(task: CellTask, *, is_sent: bool) -> CellTask:
     """Return a task with paths for a node; a sent scenario lies in the node's working folder."""
     file = Path(task.file.name) if is_sent else task.file.resolve()
     data_dir = task.how.data_dir
@@ -70,7 +70,7 @@ def _on_node(task: Task, *, is_sent: bool) -> Task:
     return replace(task, file=file, how=replace(task.how, data_dir=data_dir), parent=parent)
 
 
-def _packed(task: Task) -> tuple[CellResult, bytes]:
+def _run_and_pack(task: CellTask) -> tuple[CellResult, bytes]:
     """Run one cell on a node, and return its result and its results folder as an archive."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
         [ran] = run_cells([replace(task, out=Path(folder))])
@@ -81,7 +81,7 @@ def _packed(task: Task) -> tuple[CellResult, bytes]:
         return ran, archive.getvalue()
 
 
-def _unpacked(ray: Any, done: Any, out: Path) -> CellResult:
+def _unpack_result(ray: Any, done: Any, out: Path) -> CellResult:
     """Return the result of a cell after unpacking its results folder into `out`."""
     try:
         ran, archive = ray.get(done)

@@ -18,16 +18,16 @@ from sim.results.report.columns import PageColumn, float_column
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.studies.answer import answer
 from sim.studies.comparison import Comparison
-from sim.studies.groups import Line, SeedGroup
+from sim.studies.groups import GroupMetric, SeedGroup
 from sim.studies.statistics import LEVEL
-from sim.studies.study import COSTS, WAITS, StudiedRun, at_times, higher_is_better, metric_bounds
+from sim.studies.study import COSTS, WAITS, StudiedRun, higher_is_better, metric_bounds, values_at_times
 from sim.studies.tables import (
+    cost_name_and_scope,
     difference_text,
     display_factor,
     interval_text,
     label_with_unit,
     metric_unit,
-    spent_of,
 )
 
 POINTS_MAX = 120
@@ -72,7 +72,8 @@ def study_page_content(comparison: Comparison, folder: Path) -> StudyContent:
             for metric in comparison.metrics
         ],
         "scales": [
-            {"kind": kind, "label": spent_of(kind).removesuffix(" per run")} for kind in curves.scales
+            {"kind": kind, "label": cost_name_and_scope(kind).removesuffix(" per run")}
+            for kind in curves.scales
         ],
         "curves": curves.names,
         "quantiles": _quantiles(max(len(group.runs) for group in comparison.groups)),
@@ -99,7 +100,7 @@ def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> d
         "name": run.directory.name,
         "place": place,
         "pages": pages,
-        "ends": [_known(run.number(metric)) for metric in comparison.metrics],
+        "ends": [_finite_or_none(run.number(metric)) for metric in comparison.metrics],
         "held": run.ended_itself,
         "warnings": [one_line(each) for each in outcome.cautions(run.view.summary)],
     }
@@ -109,7 +110,7 @@ def _add_forks(rows: Sequence[dict[str, Any]], runs: Sequence[StudiedRun]) -> No
     """Add the parents of forks, by number; None for a parent that is not part of the study."""
     numbers = {row["name"]: number for number, row in enumerate(rows)}
     for row, run in zip(rows, runs, strict=True):
-        forked = outcome.fork(run.view.summary)
+        forked = outcome.fork_origin_text(run.view.summary)
         parent = run.view.get("fork", "of")
         row["fork"] = None if forked is None else [forked, numbers.get(str(parent))]
 
@@ -121,27 +122,27 @@ def _metric(metric: str) -> dict[str, Any]:
         "title": label_with_unit(metric),
         "unit": metric_unit(metric),
         "scale": display_factor(metric),
-        "bounds": [_known(low), _known(high)],
+        "bounds": [_finite_or_none(low), _finite_or_none(high)],
         "higher": higher_is_better(metric),
         "waits": metric in WAITS,
     }
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: GroupMetric) -> dict[str, Any]:
     found, against = line.estimate, line.against
-    gap = None if against is None else [_known(each) for each in against.difference[:3]]
+    gap = None if against is None else [_finite_or_none(each) for each in against.difference[:3]]
     return {
-        "mean": _known(found.mean),
-        "low": _known(found.low),
-        "high": _known(found.high),
+        "mean": _finite_or_none(found.mean),
+        "low": _finite_or_none(found.low),
+        "high": _finite_or_none(found.high),
         "seeds": found.runs,
         "difference": gap,
-        "p": _known(line.p),
+        "p": _finite_or_none(line.p),
         "text": [interval_text(found, line.metric), difference_text(line)],
     }
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
@@ -175,14 +176,16 @@ class _Curves:
             found[f"scale{number}"] = float_column(
                 np.concatenate(
                     [
-                        at_times(cost, at, hold=True) if (cost := run.cost(kind)) is not None else at
+                        values_at_times(cost, at, hold=True) if (cost := run.cost(kind)) is not None else at
                         for run, at in zip(self._runs, times, strict=True)
                     ]
                 )
             )
         for number, metric in zip(self.names, self._metrics, strict=True):
             found[f"metric{number}"] = float_column(
-                np.concatenate([_at(run, metric, at) for run, at in zip(self._runs, times, strict=True)])
+                np.concatenate(
+                    [_curve_values_at(run, metric, at) for run, at in zip(self._runs, times, strict=True)]
+                )
             )
         return found
 
@@ -194,6 +197,6 @@ class _Curves:
         return times[np.unique(np.linspace(0, times.size - 1, self._most).round().astype(int))]
 
 
-def _at(run: StudiedRun, metric: str, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _curve_values_at(run: StudiedRun, metric: str, times: NDArray[np.float64]) -> NDArray[np.float64]:
     series = run.curve(metric)
-    return np.full(times.size, math.nan) if series is None else at_times(series, times, hold=False)
+    return np.full(times.size, math.nan) if series is None else values_at_times(series, times, hold=False)

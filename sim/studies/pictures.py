@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.kaplan_meier import TimesToReach, known_until, survival
+from sim.results.kaplan_meier import CensoredTimes, survival, survival_known_until
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison
-from sim.studies.groups import Line, SeedGroup, is_a_number
+from sim.studies.groups import GroupMetric, SeedGroup, is_a_number
 from sim.studies.index import Value
-from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, at_times, higher_is_better, metric_bounds
+from sim.studies.statistics import Estimate, mean_curve
+from sim.studies.study import CATCH_UP, higher_is_better, metric_bounds, values_at_times
 from sim.studies.tables import display_factor, label_with_unit, metric_label, metric_unit
 from sim.studies.tables import value_text as shown_as
 
@@ -74,7 +74,7 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
         "performance profile: share of clients that reach each result",
         partial(_profile, comparison),
     )
-    drawn["target"] = ("cost of reaching the target", partial(_to_target, comparison))
+    drawn["target"] = ("cost of reaching the target", partial(_target_cost_picture, comparison))
     drawn["catching-up"] = ("share of newcomers that have not caught up", partial(_catching_up, comparison))
     titles = {}
     with pyplot.rc_context(_STYLE):
@@ -173,7 +173,7 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
-def _panelled(
+def _draw_panels(
     comparison: Comparison,
     found: Mapping[int, tuple[NDArray, NDArray]],
     times: NDArray,
@@ -222,7 +222,7 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
     shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
     low, high = metric_bounds(metric)
     names = f"virtual time [{unit}]", label_with_unit(metric), _seeds(comparison, metric)
-    return _panelled(comparison, shown, times / per_unit, names, (scale * low, scale * high))
+    return _draw_panels(comparison, shown, times / per_unit, names, (scale * low, scale * high))
 
 
 def _draw_along(
@@ -269,7 +269,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     if not lines:
         return None
     if len(_styles(comparison)) > _LINES_MAX:
-        return _map(comparison, lines)
+        return _metric_heat_map(comparison, lines)
     figure, [ax] = _grid(1)
     _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], display_factor(metric))
     ax.set_ylabel(label_with_unit(metric))
@@ -278,7 +278,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     return figure
 
 
-def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
+def _metric_heat_map(comparison: Comparison, lines: Sequence[GroupMetric]) -> Figure:
     """Draw a final metric as a heat map: blue cells are above the baseline, orange cells below."""
     from matplotlib import pyplot
     from matplotlib.colors import LinearSegmentedColormap
@@ -313,7 +313,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
 _COSTS = {"seconds": "virtual time [s]", "bytes": "bytes sent", "joules": "energy [J]"}
 
 
-def _to_target(comparison: Comparison) -> Figure | None:
+def _target_cost_picture(comparison: Comparison) -> Figure | None:
     """Draw the costs of reaching the target, one panel per kind; hollow if some runs do not reach it."""
     kinds = comparison.kinds
     if comparison.by is None or not kinds:
@@ -342,10 +342,10 @@ def _catching_up(comparison: Comparison) -> Figure | None:
         return None
     times = np.linspace(0, longest, 201)
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
-    curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
+    curves = {group: mean_curve(np.array(shares)) for group, shares in rows.items() if shares}
     y = "newcomers that have not caught up [%]"
     names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}{_CAUGHT_UP}"
-    return _panelled(comparison, curves, times, names, (0, 100), steps=True)
+    return _draw_panels(comparison, curves, times, names, (0, 100), steps=True)
 
 
 def _profile(comparison: Comparison) -> Figure | None:
@@ -364,16 +364,16 @@ def _profile(comparison: Comparison) -> Figure | None:
         for group, ends in known.items()
         if ends
     }
-    curves = {group: curve(shares) for group, shares in rows.items()}
+    curves = {group: mean_curve(shares) for group, shares in rows.items()}
     direction = "at least" if sign > 0 else "at most"
     names = label_with_unit(measure), f"clients with {direction} this result [%]", _seeds(comparison, measure)
-    return _panelled(comparison, curves, display_factor(measure) * results, names, (0, 100))
+    return _draw_panels(comparison, curves, display_factor(measure) * results, names, (0, 100))
 
 
 def _share_reaching(ends: NDArray, results: NDArray) -> NDArray:
     return 100 * (ends[~np.isnan(ends), None] >= results).mean(axis=0)
 
 
-def _share_behind(reached: TimesToReach, times: np.ndarray) -> np.ndarray:
-    shares = at_times(Series(*survival(reached)), times, hold=True)
-    return np.where(times <= known_until(reached), shares, np.nan)
+def _share_behind(reached: CensoredTimes, times: np.ndarray) -> np.ndarray:
+    shares = values_at_times(Series(*survival(reached)), times, hold=True)
+    return np.where(times <= survival_known_until(reached), shares, np.nan)

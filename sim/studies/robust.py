@@ -13,7 +13,7 @@ from sim.studies.statistics import Estimate, trimmed_mean
 from sim.studies.study import StudiedRun, higher_is_better
 
 
-class Robust(NamedTuple):
+class RobustStatistics(NamedTuple):
     """Statistics of a metric over the clients of all runs of a group, NaN if unknown.
 
     middle: interquartile mean. improvement: probability that a client is better than in the baseline's run
@@ -26,9 +26,9 @@ class Robust(NamedTuple):
     hurt: Estimate
 
 
-def robust(
+def robust_statistics(
     metric: str, runs: Sequence[StudiedRun], pairs: Sequence[tuple[StudiedRun, StudiedRun | None]]
-) -> Robust:
+) -> RobustStatistics:
     """Return the statistics of a metric of clients.
 
     pairs: runs, each with the baseline's run of the same seed and the same clients; None without baseline.
@@ -40,7 +40,7 @@ def robust(
         _gains(metric, run.finals(metric), None if other is None else other.finals(metric))
         for run, other in pairs
     ]
-    return Robust(
+    return RobustStatistics(
         trimmed_mean([each for each in ends if each is not None], 0.25),
         trimmed_mean([np.heaviside(each, 0.5) for each in against], 0.0),
         trimmed_mean([np.heaviside(-each, 0.0) for each in gains], 0.0),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.results.kaplan_meier import TimesToReach
+from sim.results.kaplan_meier import CensoredTimes
 
 LEVEL = 0.95
 RESAMPLES = 2_000
@@ -39,11 +39,11 @@ class Contrast(NamedTuple):
 def estimate(values: ArrayLike) -> Estimate:
     """Return mean and Student's interval of values of independent runs; NaN values are ignored."""
     found = np.asarray(values, dtype=float)
-    (mean,), (half,) = curve(found[:, None])
+    (mean,), (half,) = mean_curve(found[:, None])
     return Estimate(float(mean), float(mean - half), float(mean + half), int((~np.isnan(found)).sum()))
 
 
-def curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mean_curve(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean [T] and half width [T] of the interval of curves [runs, T], separately for each time."""
     from scipy.stats import t  # takes half a second to import
 
@@ -109,7 +109,7 @@ def _trimmed(ordered: NDArray[np.float64], counts: NDArray[np.int64], share: flo
     return (kept * ordered).sum(axis=1) / kept.sum(axis=1)
 
 
-def holm(p: Sequence[float]) -> list[float]:
+def correct_p_values(p: Sequence[float]) -> list[float]:
     """Correct p-values for their number (Holm 1979); NaN values are kept, and do not count."""
     values = np.asarray(p, dtype=float)
     order = np.argsort(values)  # NaN last
@@ -119,7 +119,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def horizon(groups: Sequence[TimesToReach]) -> float:
+def horizon(groups: Sequence[CensoredTimes]) -> float:
     """Return the last time at which it is known, for every run, whether the run has reached the target.
 
     It is the earliest end of observation of a run that has not reached it. If no observation ended early,

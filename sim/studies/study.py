@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
-from sim.results.kaplan_meier import TimesToReach
-from sim.results.measures import measure_called, without_variant
+from sim.results.kaplan_meier import CensoredTimes
+from sim.results.measures import base_metric_name, measure_called
 from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
-from sim.results.population import Panel
+from sim.results.population import ClientPanelData
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
-from sim.scenario.sections.sweep import Comparing, listed
+from sim.scenario.sections.sweep import Comparing, lists_by_key
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
 from sim.studies.words import key_label
 
@@ -102,7 +102,7 @@ class StudiedRun:
             return Series(panel.times, np.array(values))
         return Series(panel.times, np.nanmean(panel.values, axis=1))
 
-    def _panel(self, name: str) -> Panel | None:
+    def _panel(self, name: str) -> ClientPanelData | None:
         panel = self.view.panel(name)
         if panel is None or self._counted is None:
             return panel
@@ -112,7 +112,7 @@ class StudiedRun:
             )
         chosen = panel.values[:, self._counted]
         known = ~np.isnan(chosen).all(axis=1)
-        return Panel(panel.times[known], chosen[known]) if known.any() else None
+        return ClientPanelData(panel.times[known], chosen[known]) if known.any() else None
 
     def number(self, metric: str) -> float:
         """Return a metric at the end, or a number of the summary by its path; NaN if unknown."""
@@ -141,11 +141,11 @@ class StudiedRun:
         return found if found.times.size and bool(np.isfinite(found.values).all()) else None
 
     @cached_property
-    def waits(self) -> dict[str, TimesToReach]:
+    def waits(self) -> dict[str, CensoredTimes]:
         """Times until newcomers catch up and until survivors recover from departures, by names of `WAITS`."""
         population = self.view.population
         if population is None:
-            return dict.fromkeys(WAITS, TimesToReach.of([], []))
+            return dict.fromkeys(WAITS, CensoredTimes.of([], []))
         return {CATCH_UP: population.catching_up, RECOVERY: population.recovering}
 
 
@@ -201,13 +201,13 @@ class Study:
 
 def higher_is_better(metric: str) -> bool:
     """Return whether larger values of a metric are better; True if unknown."""
-    name = without_variant(metric)
+    name = base_metric_name(metric)
     return name != ENERGY and measure_called(name).higher_is_better
 
 
 def is_share(metric: str) -> bool:
     """Return whether a metric is shown in percent."""
-    return metric in _SHARES_OF_A_RUN or measure_called(without_variant(metric)).is_share
+    return metric in _SHARES_OF_A_RUN or measure_called(base_metric_name(metric)).is_share
 
 
 def metric_bounds(metric: str) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def metric_bounds(metric: str) -> tuple[float, float]:
     if (
         is_share(metric)
         or metric.removesuffix(WORST) in _OF_ONE
-        or measure_called(without_variant(metric)).is_of_one
+        or measure_called(base_metric_name(metric)).is_of_one
     ):
         return 0.0, 1.0
     return (0.0 if metric == "graph.l1" else -math.inf), math.inf
@@ -311,7 +311,7 @@ def _settings(path: Path) -> dict[str, Value]:
         raise UserError(f"{path / 'scenario.toml'} is damaged: {error}") from error
     summary = directory.summary()
     found: dict[str, Value] = {"protocol": protocol(summary), "live": "live" in summary}
-    for key, value in listed(contents).items():
+    for key, value in lists_by_key(contents).items():
         if key not in ("run.name", "run.seed", "protocol.name", "protocol.alone"):
             found[key] = value if isinstance(value, Value) else json.dumps(value, default=str)
     return found
@@ -326,7 +326,7 @@ def _differs_within(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:
     return any(_differs(key, [each for each in settings if each["protocol"] == name]) for name in names)
 
 
-def at_times(series: Series, times: NDArray[np.float64], *, hold: bool) -> NDArray[np.float64]:
+def values_at_times(series: Series, times: NDArray[np.float64], *, hold: bool) -> NDArray[np.float64]:
     """Return the last values at `times` [T]; NaN before the first, and without `hold` after the last."""
     position = np.searchsorted(series.times, times, side="right") - 1
     values = np.where(position >= 0, series.values[np.maximum(position, 0)], np.nan)

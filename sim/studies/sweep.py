@@ -16,9 +16,9 @@ from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.results.store.run_directory import load_checked
-from sim.run.process import cores, safe_path
+from sim.run.process import cores, without_current_folder
 from sim.run.save.provenance import package_version
-from sim.run.save.watcher import Pace
+from sim.run.save.watcher import RemainingTimeEstimate
 from sim.studies.cells import Plan, SweepCell
 from sim.studies.index import (
     DONE,
@@ -33,7 +33,7 @@ from sim.studies.index import (
     SweepIndex,
 )
 from sim.studies.without_effect import values_without_effect
-from sim.studies.worker import CellOptions, CellResult, Task, serve
+from sim.studies.worker import CellOptions, CellResult, CellTask, run_received_tasks
 
 POLL_S = 0.5
 _SPAWN = multiprocessing.get_context("spawn")
@@ -75,9 +75,9 @@ class SweepResult:
     """Descriptions of values without effect."""
 
 
-AddResult = Callable[[Task, CellResult], None]
+AddResult = Callable[[CellTask, CellResult], None]
 ShowRunning = Callable[[tuple[float, ...]], None]
-Execute = Callable[[list[Task], AddResult, ShowRunning], None]
+Execute = Callable[[list[CellTask], AddResult, ShowRunning], None]
 """Runs tasks, and calls back with the result of each and periodically with the running tasks' progress."""
 
 
@@ -99,7 +99,7 @@ def run_sweep(
     index, how = _Index(plan, out), how or CellOptions()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
     finished_before = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
-    started_s, pace = time.perf_counter(), Pace()
+    started_s, pace = time.perf_counter(), RemainingTimeEstimate()
     index.write()
 
     def show_running(running: tuple[float, ...]) -> None:
@@ -109,20 +109,22 @@ def run_sweep(
         progress = SweepProgress(len(plan.cells), finished_before, done, failed, running, elapsed_s)
         show(replace(progress, remaining_s=pace.remaining_s(elapsed_s, progress.share)))
 
-    def ran(task: Task, result: CellResult) -> None:
+    def ran(task: CellTask, result: CellResult) -> None:
         if how.reports and result.directory is not None:
             with suppress(OSError):  # else the report keeps its own script
                 share_script(out / result.directory / REPORT)
         index.add(task.cell.key, result)
         index.write()
 
-    execute = execute or in_processes(default_jobs(plan.threads, how.device))
-    forks_s = _forks_s(tasks.values())
+    execute = execute or process_executor(default_jobs(plan.threads, how.device))
+    forks_s = _fork_times(tasks.values())
     for is_fork in (False, True):
         chosen = [cell for cell in tasks.values() if (cell.parent is not None) == is_fork]
         if chosen or not is_fork:
             todo = [
-                Task(plan.file, cell, out, how, forks_s.get(cell.key, ()), index.found.get(cell.parent or ""))
+                CellTask(
+                    plan.file, cell, out, how, forks_s.get(cell.key, ()), index.found.get(cell.parent or "")
+                )
                 for cell in chosen
             ]
             execute(todo, ran, show_running)
@@ -138,7 +140,7 @@ def run_sweep(
     return SweepResult(index.directory, len(plan.cells), finished_before, failures, same)
 
 
-def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
+def _fork_times(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
     """Return the virtual times (s) at which other cells fork from a cell, by its key."""
     found: dict[str, set[float]] = {}
     for cell in cells:
@@ -175,7 +177,7 @@ class _Index:
                 _write(self.directory / name, content)
         except OSError as error:
             raise UserError(f"cannot write results to {out}: {error.strerror}") from error
-        self.found = found_in(out, {cell.key for cell in plan.cells})
+        self.found = finished_folders(out, {cell.key for cell in plan.cells})
 
     def add(self, key: str, ran: CellResult) -> None:
         if ran.error is None and ran.directory is not None:
@@ -197,9 +199,9 @@ class _Index:
         for cell in self._plan.cells:
             directory, error = folders.get(cell.key), errors.get(cell.key)
             outcome = dict(state=self.state(cell.key), directory=directory, error=error)
-            cells.append(IndexedCell(**_shared(cell, CellHead) | outcome))
+            cells.append(IndexedCell(**_common_fields(cell, CellHead) | outcome))
         try:
-            SweepIndex(**_shared(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
+            SweepIndex(**_common_fields(self._plan, SweepHead), cells=tuple(cells)).write(self.directory)
         except OSError as error:
             raise UserError(f"cannot write {self.directory / INDEX}: {error.strerror}") from error
 
@@ -211,12 +213,12 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def _shared(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
+def _common_fields(of: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
     """Return the values of the fields of a model that the class `kind` also has."""
     return {name: getattr(of, name) for name in kind.model_fields}
 
 
-def found_in(out: Path, keys: set[str]) -> dict[str, str]:
+def finished_folders(out: Path, keys: set[str]) -> dict[str, str]:
     """Return the folders in `out` with finished results of these cells by this version, by the cells' keys.
 
     All files are checked; cells with damaged results run again.
@@ -234,13 +236,13 @@ def found_in(out: Path, keys: set[str]) -> dict[str, str]:
 # --- processes ----------------------------------------------------------------------------------------------
 
 
-def in_processes(jobs: int, together: int = 1) -> Execute:
+def process_executor(jobs: int, together: int = 1) -> Execute:
     """Run tasks in `jobs` processes. If a process dies, only its cells fail.
 
     together: largest number of cells that differ only in their seeds and compute together in a process.
     """
 
-    def execute(tasks: list[Task], ran: AddResult, show_running: ShowRunning) -> None:
+    def execute(tasks: list[CellTask], ran: AddResult, show_running: ShowRunning) -> None:
         groups = deque(_groups(tasks, min(together, -(-len(tasks) // jobs))))
         size, count = max(map(len, groups), default=1), min(jobs, len(groups))
         shares = _SPAWN.RawArray("d", max(1, count * size))
@@ -264,9 +266,9 @@ def in_processes(jobs: int, together: int = 1) -> Execute:
     return execute
 
 
-def _groups(tasks: Iterable[Task], most: int) -> list[list[Task]]:
+def _groups(tasks: Iterable[CellTask], most: int) -> list[list[CellTask]]:
     """Return the tasks in groups of up to `most` that differ only in their seeds; forks are alone."""
-    groups: list[list[Task]] = []
+    groups: list[list[CellTask]] = []
     for task in tasks:
         last = groups[-1][-1].cell if groups else None
         alike = last is not None and (last.overrides, last.unset) == (task.cell.overrides, task.cell.unset)
@@ -284,7 +286,7 @@ class _Worker:
     """
 
     def __init__(self, shares: Any, slot: int) -> None:
-        self.tasks: list[Task] = []
+        self.tasks: list[CellTask] = []
         self._shares, self._slot = shares, slot
         self._spawn()
 
@@ -295,12 +297,14 @@ class _Worker:
 
     def _spawn(self) -> None:
         self.ours, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
-        with safe_path():
+        self._process = _SPAWN.Process(
+            target=run_received_tasks, args=(theirs, self._shares, self._slot), daemon=True
+        )
+        with without_current_folder():
             self._process.start()
         theirs.close()  # so that `ours` signals the end of the process
 
-    def start(self, tasks: list[Task]) -> None:
+    def start(self, tasks: list[CellTask]) -> None:
         if not self._process.is_alive():
             self._spawn()
         self.tasks = tasks
@@ -308,7 +312,7 @@ class _Worker:
         with suppress(OSError):  # the process just died, which `results` finds
             self.ours.send(tasks)
 
-    def results(self) -> list[tuple[Task, CellResult]]:
+    def results(self) -> list[tuple[CellTask, CellResult]]:
         """Wait for the tasks, and return each with its result."""
         tasks, self.tasks = self.tasks, []
         try:

@@ -21,8 +21,8 @@ from sim.studies.energy import (
     energy_note,
     states_energy,
 )
-from sim.studies.groups import BUDGETS, Line, SeedGroup, Target
-from sim.studies.robust import Robust
+from sim.studies.groups import BUDGETS, GroupMetric, SeedGroup, TargetCost
+from sim.studies.robust import RobustStatistics
 from sim.studies.statistics import Estimate
 from sim.studies.study import (
     CATCH_UP,
@@ -62,7 +62,7 @@ _COSTS_NOTE = (
     "total of all clients of a run."
 )
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)
-_NO_ROBUST = Robust(_UNKNOWN, _UNKNOWN, _UNKNOWN)
+_NO_ROBUST = RobustStatistics(_UNKNOWN, _UNKNOWN, _UNKNOWN)
 
 
 def metric_label(metric: str) -> str:
@@ -105,7 +105,7 @@ def interval_text(found: Estimate, metric: str) -> str:
     return f"{value_text(found.mean, metric)} {PLUS_MINUS} {value_text(found.high - found.mean, metric)}"
 
 
-def difference_text(line: Line) -> str:
+def difference_text(line: GroupMetric) -> str:
     """Format a group's difference from its baseline, with * if it is significant."""
     if line.against is None:
         return ""
@@ -121,7 +121,7 @@ def cost_text(number: float, kind: str) -> str:
     return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
 
 
-def target_cost_text(target: Target) -> str:
+def target_cost_text(target: TargetCost) -> str:
     """Format the mean of a cost and its interval; a lower bound (≥) if some runs missed the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
@@ -185,13 +185,13 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _ends(found: Estimate, before: str = "") -> dict[str, Any]:
+def _interval_columns(found: Estimate, before: str = "") -> dict[str, Any]:
     """Return a mean and its interval by column name; `before` is the prefix of the names."""
     names = ("mean", "low", "high") if not before else (before, f"{before}_low", f"{before}_high")
     return dict(zip(names, found, strict=False))
 
 
-def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
+def _line_row(comparison: Comparison, line: GroupMetric) -> dict[str, Any]:
     """Return a row of table.csv. Columns until_seconds, difference_until_seconds: cut-offs of waits."""
     against, other = line.against, comparison.baseline_of(line.group)
     until_s = difference_until_s = math.nan
@@ -205,28 +205,28 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         "metric": line.metric,
         "seeds": line.estimate.runs,
         "tuned": line.group.tuned,
-        **_ends(line.estimate),
-        **_ends(found, "difference"),
+        **_interval_columns(line.estimate),
+        **_interval_columns(found, "difference"),
         "paired": None if against is None else against.paired,
         "p": None if against is None else against.p,
         "p_holm": line.p,
         "until_seconds": until_s,
         "difference_until_seconds": None if against is None else difference_until_s,
-        **_ends(middle, "iqm"),
-        **_ends(improvement, IMPROVEMENT),
-        **_ends(hurt, HURT),
+        **_interval_columns(middle, "iqm"),
+        **_interval_columns(improvement, IMPROVEMENT),
+        **_interval_columns(hurt, HURT),
         "excluded": " ".join(map(str, line.group.excluded)) or None,
         "warnings": comparison.footnotes.text(comparison.named(line.group)) or None,
     }
 
 
-def _target_row(comparison: Comparison, target: Target) -> dict[str, Any]:
+def _target_row(comparison: Comparison, target: TargetCost) -> dict[str, Any]:
     return {
         **target.group.texts,
         "cost": target.kind,
         "runs": len(target.group.runs),
         "reached": target.count,
-        **_ends(target.spent),
+        **_interval_columns(target.spent),
         "until_seconds": target.until,
         "median_seconds": target.median_s,
         "warnings": comparison.footnotes.text(comparison.named(target.group)) or None,
@@ -269,7 +269,7 @@ def caption(comparison: Comparison) -> str:
             f"* marks a difference from the baseline ({comparison.baseline_text}) with p < .05, tested by "
             f"seed and corrected for {counted(number, 'comparison')} (Holm)."
         )
-    parts += _of_some(comparison)
+    parts += _counted_clients_note(comparison)
     if any(group.excluded for group in comparison.groups):
         parts.append(
             "Clients excluded by a case count neither in its rows nor, for differences, in its baseline; "
@@ -286,7 +286,7 @@ def caption(comparison: Comparison) -> str:
     return " ".join(parts)
 
 
-def _of_some(comparison: Comparison) -> list[str]:
+def _counted_clients_note(comparison: Comparison) -> list[str]:
     """Return a sentence about the clients that count, if not all do."""
     only = comparison.study.clients
     if not only:
@@ -304,7 +304,7 @@ def target_text(comparison: Comparison) -> str:
     return f"{sign}{value_text(comparison.target, metric)}{'%' if is_share(metric) else ''}"
 
 
-def spent_of(kind: str) -> str:
+def cost_name_and_scope(kind: str) -> str:
     """Return the name of a cost of a run, and whether it is a total of all clients."""
     return f"{_SPENT[kind]} per run" if kind == "seconds" else f"{_SPENT[kind]}, all clients"
 
@@ -358,7 +358,7 @@ def tables_to_show(comparison: Comparison) -> list[ShownTable]:
     robust = over_clients_table(comparison)
     tables = [table("At the end", heads, at_the_end, caption(comparison)), *([robust] if robust else [])]
     if comparison.targets:
-        takes = ["reached by", *map(spent_of, comparison.kinds), "virtual time per run, median"]
+        takes = ["reached by", *map(cost_name_and_scope, comparison.kinds), "virtual time per run, median"]
         goal = f"Costs of reaching {metric_label(comparison.study.measure)} {target_text(comparison)}"
         tables.append(table(goal, takes, to_the_target, _COSTS_NOTE))
     title = "Resources used per client" + (", all clients" if comparison.study.clients else "")
@@ -406,7 +406,7 @@ def over_clients_table(comparison: Comparison) -> ShownTable | None:
         notes.append("Worse than alone: share of the clients below their own training alone.")
     if any(len(group.runs) > 1 for group in comparison.groups):
         notes.append("95% intervals by bootstrap of whole runs; they are too narrow with few seeds.")
-    notes += _of_some(comparison)
+    notes += _counted_clients_note(comparison)
     return ShownTable("Over clients and seeds", axis_labels(comparison), list(heads), rows, " ".join(notes))
 
 

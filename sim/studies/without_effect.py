@@ -17,7 +17,11 @@ def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
     cells: done cells with their results folders. Two values have no effect if all pairs of runs that differ
     only in them are the same. Seeds are no axis.
     """
-    runs = [(cell.values, cell.seed, found) for cell, folder in cells if (found := _of(folder)) is not None]
+    runs = [
+        (cell.values, cell.seed, found)
+        for cell, folder in cells
+        if (found := _run_hashes(folder)) is not None
+    ]
     lines = []
     for axis in dict.fromkeys(axis for values, _, _ in runs for axis in values):
         by_value: dict[Any, dict[Hashable, Hashable]] = defaultdict(dict)
@@ -25,11 +29,13 @@ def values_without_effect(cells: Iterable[tuple[SweepCell, Path]]) -> list[str]:
             if axis in values:
                 others = tuple((key, value) for key, value in values.items() if key != axis)
                 by_value[values[axis]][others, seed] = found
-        lines += [f"{axis} = {', '.join(map(str, same))}: the same runs" for same in _alike(by_value)]
+        lines += [
+            f"{axis} = {', '.join(map(str, same))}: the same runs" for same in _groups_of_same_runs(by_value)
+        ]
     return lines
 
 
-def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any]]:
+def _groups_of_same_runs(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any]]:
     """Return groups of at least two values that have the same runs."""
     groups: dict[frozenset[tuple[Hashable, Hashable]], list[Any]] = defaultdict(list)
     for value, runs in by_value.items():
@@ -37,7 +43,7 @@ def _alike(by_value: Mapping[Any, Mapping[Hashable, Hashable]]) -> list[list[Any
     return [values for values in groups.values() if len(values) > 1]
 
 
-def _of(folder: Path) -> tuple[str, ...] | None:
+def _run_hashes(folder: Path) -> tuple[str, ...] | None:
     """Return the hashes of a run's messages, evaluations and energy; None for damaged results."""
     try:
         directory = RunDirectory.load(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.errors import UserError
-from sim.results.outcome import headlines
+from sim.results.outcome import main_problems
 from sim.run.save.progress import Progress
 from sim.run.save.provenance import package_version
 from sim.studies.cells import SweepCell
@@ -22,7 +22,7 @@ from sim.studies.index import CellMark
 if TYPE_CHECKING:
     from sim.run.options import RunOptions
     from sim.run.running import RunResult
-    from sim.run.together import Seat
+    from sim.run.together import JointRunHook
     from sim.scenario.scenario import Scenario
 
 _ERROR_LENGTH = 2_000
@@ -46,7 +46,7 @@ class CellOptions:
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """A cell to run. out: the parent of its results folder.
 
     checkpoints_s: virtual times at which other cells fork from it. parent: results folder in `out` of the
@@ -70,7 +70,7 @@ class CellResult:
 
 
 def run_cells(
-    tasks: Sequence[Task], shares: MutableSequence[float] | None = None, slot: int = 0
+    tasks: Sequence[CellTask], shares: MutableSequence[float] | None = None, slot: int = 0
 ) -> list[CellResult]:
     """Run cells of one sweep, several of them together; see `sim.run.together`.
 
@@ -86,7 +86,9 @@ def run_cells(
         return run_together(runs)
 
 
-def _run_cell(seat: Seat | None, task: Task, shares: MutableSequence[float] | None, slot: int) -> CellResult:
+def _run_cell(
+    seat: JointRunHook | None, task: CellTask, shares: MutableSequence[float] | None, slot: int
+) -> CellResult:
     from sim.kernel.clock import Deadlock
     from sim.run.options import RunOptions
     from sim.run.running import run_scenario
@@ -128,11 +130,11 @@ def _run_cell(seat: Seat | None, task: Task, shares: MutableSequence[float] | No
         CellMark(cell=cell.key, coterie=package_version("coterie"), finished=finished).write(result.directory)
     except OSError as error:
         return CellResult(None, f"{error.filename}: {error.strerror}")
-    why = None if finished else "; ".join(headlines(result.summary)) or "the run was interrupted"
+    why = None if finished else "; ".join(main_problems(result.summary)) or "the run was interrupted"
     return CellResult(result.directory.name, why)
 
 
-def _run_fork(task: Task, scenario: Scenario, options: RunOptions) -> RunResult | None:
+def _run_fork(task: CellTask, scenario: Scenario, options: RunOptions) -> RunResult | None:
     """Run a fork from a checkpoint of its parent; None if it has to run from the start."""
     from sim.run.resume.resuming import ResumableRun
     from sim.run.running import run_scenario
@@ -146,18 +148,18 @@ def _run_fork(task: Task, scenario: Scenario, options: RunOptions) -> RunResult 
         return None
 
 
-def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
+def run_received_tasks(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
     """Run the groups of tasks received over a connection and send the results back, until it is closed.
 
     slot: number of the first of its entries in `shares`. The parent process handles the terminal's signals.
     """
-    from sim.learning.data.kept import kept_data
+    from sim.learning.data.kept import keeping_last_data
 
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with kept_data():
+    with keeping_last_data():
         while True:
             try:
                 group = tasks.recv()

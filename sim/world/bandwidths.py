@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 from actors.settings.base import Settings
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
-from actors.settings.tables import constant
+from actors.settings.tables import allow_plain_quantity
 from sim.files.data_folder import DataFolder
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
@@ -76,7 +76,7 @@ else:
             ChangingBandwidthFromMahimahi,
         ),
         PluginPoint(OwnBandwidth),
-        constant(BandwidthOrUnlimited),
+        allow_plain_quantity(BandwidthOrUnlimited),
     ]
 
 

@@ -16,7 +16,7 @@ from actors.settings.base import default
 from actors.settings.quantities import PositiveDuration
 from sim.files.input_file import InputFile
 from sim.files.rows import read_cycle
-from sim.world.devices.slowness import Piece, cycles
+from sim.world.devices.slowness import Piece, repeated_slowness
 from sim.world.repeated_files import RepeatedFile
 
 PACKET_BITS = 8 * 1500
@@ -40,7 +40,7 @@ class ChangingBandwidth(RepeatedFile):
     def pieces(self, seed: int, name: str) -> Iterator[Piece]:
         """Yield (end, bandwidth): up to virtual time `end`, an actor has this bandwidth. Raises UserError."""
         times_s, bps = self.trace
-        return cycles(times_s, bps, self.offset_s(seed, name, times_s[-1]))
+        return repeated_slowness(times_s, bps, self.offset_s(seed, name, times_s[-1]))
 
     def _source(self) -> InputFile:
         return InputFile("file of network.uplink or network.downlink", Path(self.file))

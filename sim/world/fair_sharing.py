@@ -248,7 +248,7 @@ class SharedLinks:
             rate_bps = rates_bps.get(transfer, transfer.rate_bps)
             for link in transfer.links:
                 if link not in tops_bps:
-                    tops_bps[link] = _top_of_full_link(link, rates_bps)
+                    tops_bps[link] = _fastest_rate_if_full(link, rates_bps)
                 if rate_bps >= tops_bps[link] * _NEARLY_ONE:
                     break
             else:
@@ -266,7 +266,7 @@ class SharedLinks:
             self._loop.schedule(now_s + transfer.bits_left / rate_bps, transfer)
 
 
-def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:
+def _fastest_rate_if_full(link: Link, rates_bps: dict[Transfer, float]) -> float:
     """Return the fastest of the new rates on a link, or infinity if the link is not full."""
     rates = [rates_bps.get(transfer, transfer.rate_bps) for transfer in link.transfers]
     return max(rates) if sum(rates) >= link.capacity_bps * _NEARLY_ONE else math.inf

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal
 from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
-from actors.values import sealed
+from actors.values import with_immutable_message
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
@@ -200,7 +200,7 @@ class SimulatedNetwork(Transport):
             if pair[0] == pair[1]:
                 size(envelope)  # raises for messages that cannot be encoded
                 # A message to oneself bypasses the network and is not counted.
-                self._loop.call_soon(self._deliver_to_self, sealed(envelope))
+                self._loop.call_soon(self._deliver_to_self, with_immutable_message(envelope))
                 return
             self.require_known(pair[1])
             connection = self._connections[pair] = Connection(
@@ -209,7 +209,7 @@ class SimulatedNetwork(Transport):
         alterable: list[object] = []
         size_bytes = size_behind_head(envelope, connection.head_bytes, alterable)
         if alterable:
-            envelope = sealed(envelope)
+            envelope = with_immutable_message(envelope)
         pair_index = connection.sent
         connection.sent = pair_index + 1
         self.bytes_sent[pair[0]] += size_bytes
@@ -339,7 +339,7 @@ class SimulatedNetwork(Transport):
         self._travel(arrival_s, message)
         if copy_delay_s is not None:
             # The receiver of the original may alter the contents.
-            content = sealed(message.envelope)
+            content = with_immutable_message(message.envelope)
             copy = self._sent(connection, content, message.size_bytes, message.pair_index, "duplicate")
             self.counts.duplicated += 1
             self._travel(now_s + copy_delay_s, copy)

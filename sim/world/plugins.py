@@ -9,7 +9,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from sim.errors import FAILURES
 from sim.kernel.random import stream
-from sim.plugins.section import USERS_CODE, PluginSection, in_short
+from sim.plugins.section import USERS_CODE, PluginSection, first_error_line
 from sim.world.participants import Participants
 
 ActorId = int | str
@@ -17,7 +17,7 @@ ActorId = int | str
 Found = TypeVar("Found")
 
 
-def _no_function(name: str) -> str:
+def _require_function(name: str) -> str:
     # A kind that names a function became a section of a plugin class before validation.
     raise ValueError('must name your own function, "my_file.py:function" or "package.module:function"')
 
@@ -26,7 +26,7 @@ class WorldPlugin(PluginSection):
     """Table whose `kind` names a user-defined function."""
 
     kind: Annotated[
-        str, AfterValidator(_no_function), WithJsonSchema({"type": "string", "pattern": USERS_CODE})
+        str, AfterValidator(_require_function), WithJsonSchema({"type": "string", "pattern": USERS_CODE})
     ]
     """The function: `my_file.py:function` or `package.module:function`."""
 
@@ -39,7 +39,7 @@ class WorldPlugin(PluginSection):
         try:
             return self.call(**provided)
         except FAILURES as error:
-            raise self.refusal(f"failed {about()}: {in_short(error)}", error) from error
+            raise self.refusal(f"failed {about()}: {first_error_line(error)}", error) from error
 
     def items(self, found: Any, about: Callable[[], str]) -> Iterator[Any]:
         """Yield the items of the list or generator that the function returned. Raises UserError."""
@@ -49,7 +49,7 @@ class WorldPlugin(PluginSection):
             if not isinstance(found, Iterable):
                 what = f"returned a {type(found).__name__} {about()}; return a list, or use yield"
                 raise self.refusal(what) from None
-            raise self.refusal(f"failed {about()}: {in_short(error)}", error) from error
+            raise self.refusal(f"failed {about()}: {first_error_line(error)}", error) from error
 
     def row(
         self, item: Any, form: str, about: Callable[[], str], lengths: Container[int] = (2,)

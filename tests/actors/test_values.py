@@ -17,7 +17,7 @@ from actors.codec import size
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport, Transport
-from actors.values import sealed
+from actors.values import with_immutable_message
 from sim.kernel.clock import VirtualLoop
 from tests.world.networks import network_model
 
@@ -78,7 +78,7 @@ class Cloned(Table):
 
 def sent(message: object) -> object:
     """What arrives when `message` is sent."""
-    return sealed(Envelope("a", "b", message)).message
+    return with_immutable_message(Envelope("a", "b", message)).message
 
 
 def alter(value: Any) -> None:
@@ -157,7 +157,7 @@ def test_what_can_be_altered_arrives_as_it_was_sent(index: int) -> None:
 )
 def test_what_is_a_value_already_travels_as_it_is(value: object) -> None:
     envelope = Envelope("a", "b", value)
-    assert sealed(envelope) is envelope
+    assert with_immutable_message(envelope) is envelope
     alterable: list[object] = []
     size(envelope, alterable)
     assert alterable == []  # so that a transport need not even ask
@@ -169,7 +169,7 @@ def test_whatever_gives_an_array_is_a_handle_only_if_it_says_so(cls: type[Table]
     envelope = Envelope("a", "b", Box(table))
     alterable: list[object] = []
     size_bytes = size(envelope, alterable)
-    arrived = sealed(envelope)
+    arrived = with_immutable_message(envelope)
     assert alterable == [table]
     table.rows += 1
     assert arrived.message.content.tolist() == [[0.0] * 3] * 2  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ trees = st.recursive(
 def test_any_message_keeps_its_contents_and_its_size(value: object) -> None:
     envelope = Envelope("a", "b", Box(value))
     before, size_bytes = shown(value), size(envelope)
-    arrived = sealed(envelope)
+    arrived = with_immutable_message(envelope)
     assert arrived == envelope
     alter(value)
     assert shown(arrived.message) == shown(Box(value)).replace(shown(value), before)

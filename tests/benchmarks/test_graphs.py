@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import graphs
-from sim.results.population import Panel
+from sim.results.population import ClientPanelData
 
 
 def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:
@@ -23,7 +23,7 @@ def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:
 
 
 def test_those_in_the_same_assigned_cluster_are_joined() -> None:
-    panel = Panel(np.array([1.0, 2.0, 3.0]), np.array([[0.0, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 1]]))
+    panel = ClientPanelData(np.array([1.0, 2.0, 3.0]), np.array([[0.0, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 1]]))
     view: Any = SimpleNamespace(
         snapshot_times=lambda count: np.array([]),
         panel={"cluster": panel}.get,

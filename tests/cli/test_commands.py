@@ -296,7 +296,8 @@ def test_the_table_of_results() -> None:
         "small, seed 3",
         f"{text.share(0.9)} ± {text.share(0.05)}, worst 10%: {text.share(0.8)} (3 of 4 clients)",
         f"{text.share(0.75)} of the clients",
-        f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
+        f"+10.0 points on average, {text.percentage_points(-0.05)} (client-2) to +20.0 (client-0), "
+        "1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at the start, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10%: {text.share(0.94)} (2 with at least 30",

@@ -21,7 +21,7 @@ from sim.cli.studies import sweep
 from sim.live.running import _READ, LiveOptions
 from sim.live.worker import ProcessOrder
 from sim.run.options import DEFAULT, RunOptions
-from sim.run.verifying import WITHOUT_EFFECT, repeated_options
+from sim.run.verifying import WITHOUT_EFFECT, command_line_options
 from sim.studies.worker import CellOptions
 from tests.lists import require_listed
 
@@ -145,9 +145,9 @@ def test_each_option_of_run_that_may_change_the_trace_is_repeated_by_verify(name
     object.__setattr__(other, name, "other")
     word = f"--{name.replace('_', '-')}"
     if name in WITHOUT_EFFECT:
-        assert repeated_options(other) == []
+        assert command_line_options(other) == []
         return
-    assert repeated_options(other) == [word, "other"]
+    assert command_line_options(other) == [word, "other"]
     assert name in inspect.signature(run).parameters, (
         f"add {name} to WITHOUT_EFFECT in sim/run/verifying.py if it does not change the trace; "
         f"else name the option of `run` in sim/cli/commands.py {word}, the name by which --verify repeats it"

@@ -15,7 +15,7 @@ from sim.results.store.events_file import EventsFile
 from sim.results.trace import Trace
 from sim.run.setup.builder import build
 from sim.run.setup.checking import check
-from sim.run.setup.plan import planned
+from sim.run.setup.plan import plan_run
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 
@@ -198,7 +198,7 @@ def test_the_last_round_of_a_server_ends_it(tmp_path: Path) -> None:
 def test_a_plan_without_models_says_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     """Sizes stand for models; what is made of a plan has its numbers."""
     scenario = load_scenario(write(tmp_path, SHORT), overrides)
-    light, whole = [planned(scenario, DataFolder(), made=made) for made in (False, True)]
+    light, whole = [plan_run(scenario, DataFolder(), made=made) for made in (False, True)]
     assert outline(scenario, light) == outline(scenario, whole) == outline(scenario, check(scenario))
     with closing(build(scenario, device="cpu")) as built:
         for plan, client in zip(light.clients, built.clients, strict=True):

@@ -74,6 +74,6 @@ def test_an_error_that_is_not_of_the_output_is_not_taken_for_one(monkeypatch: py
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
     monkeypatch.setattr("sim.cli.live.app", fails)
-    monkeypatch.setattr("sim.__main__.own_process", lambda: None)  # the test's own signals stay
+    monkeypatch.setattr("sim.__main__.end_process_on_signal", lambda: None)  # the test's own signals stay
     with pytest.raises(ConnectionRefusedError):
         main()

@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.cli.watch import bound, state, watch_server
+from sim.cli.watch import listening_socket, state, watch_server
 from sim.results.report.html import rendered_page
 from sim.results.report.page import write_report
 from sim.results.store.manifest import Manifest
@@ -109,7 +109,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def served(folder: Path) -> Iterator[int]:
     """Serve a folder, and return the port."""
     server = watch_server(folder)
-    with bound(folder, 0) as place:
+    with listening_socket(folder, 0) as place:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
         yield place.getsockname()[1]

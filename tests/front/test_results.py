@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 import coterie
 from coterie import UserError
-from sim.results.report.curves import measured, observed, progress_over_time
+from sim.results.report.curves import measure_curve, observation_curve, progress_over_time
 from sim.results.view import RunView
 from tests.front.test_runs import CONTENTS, Halves
 from tests.results.report.plotly_classes import as_plotly
@@ -60,7 +60,7 @@ def test_a_plot_is_the_figure_of_the_report(a_run: coterie.Run) -> None:
     assert a_run.plot("distance").to_json() == a_run.plot().to_json()
     panel = view.panel("iterations")
     assert panel is not None
-    expected = as_plotly(observed(view, "iterations", "clients", panel))
+    expected = as_plotly(observation_curve(view, "iterations", "clients", panel))
     assert a_run.plot("iterations").to_json() == expected.to_json()
     with pytest.raises(UserError, match="'flops': has no values of clients or servers"):
         a_run.plot("flops")
@@ -69,7 +69,7 @@ def test_a_plot_is_the_figure_of_the_report(a_run: coterie.Run) -> None:
 def test_other_measures_are_drawn_as_in_the_report(here: Path) -> None:
     run = coterie.run(write(here, DIGITS), quiet=True)
     [(measure, panel)] = [each for each in run._view.others if each[0].name == "loss"]
-    assert run.plot("loss").to_json() == as_plotly(measured(run._view, measure, panel)).to_json()
+    assert run.plot("loss").to_json() == as_plotly(measure_curve(run._view, measure, panel)).to_json()
     assert run.plot("accuracy").layout.height != run.plot("loss").layout.height
 
 

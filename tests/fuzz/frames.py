@@ -21,7 +21,7 @@ from sim.learning.engine import Engine
 from sim.live.codec import codec_for_actors
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
-from sim.live.wire import Stamp
+from sim.live.wire import FrameHeader
 from sim.world.distributions import Constant
 from sim.world.network_model import ConnectionModel, NetworkModel
 
@@ -52,7 +52,7 @@ class Target:
 
     def take(self, content: bytes, number: int) -> None:
         """What came in a frame from process-1."""
-        self.network.received("process-1", Stamp(number, 0.0, 0.0), content)
+        self.network.received("process-1", FrameHeader(number, 0.0, 0.0), content)
 
     @property
     def refused(self) -> int:

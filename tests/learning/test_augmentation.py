@@ -16,9 +16,9 @@ from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import (
     Augmentation,
-    DrawnImageChanges,
+    ImageChangeParameters,
     apply,
-    draw_changes,
+    draw_change_parameters,
     image_keys,
     kernel_size,
 )
@@ -27,7 +27,7 @@ from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, T
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
 from sim.run.setup.learning import load_learning
-from sim.run.setup.plan import planned
+from sim.run.setup.plan import plan_run
 from sim.scenario.scenario import load_scenario
 from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
@@ -55,7 +55,7 @@ def pixels(count: int = 96, channels: int = 3, height: int = 32, width: int = 32
     return image
 
 
-def of_torchvision(image: Tensor, drawn: DrawnImageChanges) -> Tensor:
+def of_torchvision(image: Tensor, drawn: ImageChangeParameters) -> Tensor:
     """What torchvision makes of one image [C, H, W]; `drawn` is about it alone."""
     import_torchvision()
     from torchvision.transforms.v2 import functional as f
@@ -76,7 +76,7 @@ def of_torchvision(image: Tensor, drawn: DrawnImageChanges) -> Tensor:
 
 
 def assert_as_torchvision(augmentation: Augmentation, x: Tensor, tolerance: float) -> None:
-    drawn = draw_changes(augmentation, some_keys(len(x)), (x.shape[2], x.shape[3]))
+    drawn = draw_change_parameters(augmentation, some_keys(len(x)), (x.shape[2], x.shape[3]))
     expected = [of_torchvision(x[n], drawn[n : n + 1]) for n in range(len(x))]
     assert not torch.allclose(torch.stack(expected), x, atol=1e-3), "something is done"
     torch.testing.assert_close(apply(drawn, x), torch.stack(expected), rtol=0, atol=tolerance)
@@ -108,7 +108,7 @@ def test_all_together_are_torchvisions(augmentation: Augmentation, shape: tuple[
 @pytest.mark.parametrize("operation", ["saturation", "hue", "grayscale"])
 def test_one_channel_has_no_colours_to_change(operation: str) -> None:
     x = pixels(channels=1)
-    assert torch.equal(apply(draw_changes(ALONE[operation], some_keys(len(x)), (32, 32)), x), x)
+    assert torch.equal(apply(draw_change_parameters(ALONE[operation], some_keys(len(x)), (32, 32)), x), x)
 
 
 def test_without_any_change_images_stay_exactly_as_they_are() -> None:
@@ -129,7 +129,7 @@ def test_stored_images_are_scaled_to_pixels_and_back() -> None:
 
 def test_drawn_numbers_have_their_ranges_and_frequencies() -> None:
     count = 20_000
-    drawn = draw_changes(Augmentation(), some_keys(count), (32, 32))
+    drawn = draw_change_parameters(Augmentation(), some_keys(count), (32, 32))
     for values, probability in [
         (drawn.jittered, 0.8),
         (drawn.grayscale, 0.2),
@@ -154,14 +154,14 @@ def assert_uniform(values: np.ndarray, low: float, high: float) -> None:
 
 
 def test_factors_are_not_negative() -> None:
-    drawn = draw_changes(replace(IDENTITY, jitter=(2.0, 2.0, 2.0, 0.5)), some_keys(5000), (32, 32))
+    drawn = draw_change_parameters(replace(IDENTITY, jitter=(2.0, 2.0, 2.0, 0.5)), some_keys(5000), (32, 32))
     for which in range(3):
         assert_uniform(drawn.factors[:, which], 0.0, 3.0)
 
 
 @pytest.mark.parametrize("size", [(32, 32), (28, 40)])
 def test_crops_lie_within_the_image_and_have_the_areas_and_ratios(size: tuple[int, int]) -> None:
-    drawn = draw_changes(Augmentation(), some_keys(20_000), size)
+    drawn = draw_change_parameters(Augmentation(), some_keys(20_000), size)
     assert drawn.top.min() == drawn.left.min() == 0
     assert (drawn.top + drawn.height).max() == size[0]
     assert (drawn.left + drawn.width).max() == size[1]
@@ -178,9 +178,9 @@ def test_crops_lie_within_the_image_and_have_the_areas_and_ratios(size: tuple[in
 
 
 def test_where_no_rectangle_fits_the_middle_is_taken_at_the_nearest_ratio() -> None:
-    wide = draw_changes(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (10, 40))
+    wide = draw_change_parameters(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (10, 40))
     assert (wide.top[0], wide.left[0], wide.height[0], wide.width[0]) == (0, 10, 10, 20)
-    tall = draw_changes(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (40, 10))
+    tall = draw_change_parameters(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (40, 10))
     assert (tall.top[0], tall.left[0], tall.height[0], tall.width[0]) == (10, 0, 20, 10)
 
 
@@ -320,7 +320,7 @@ def test_a_scenario_s_augmentation_knows_how_images_are_stored(tmp_path: Path) -
     )
     section = "batch_size = 2\n[training.augmentation]\nblur = 0.0\ncrop_scale = [0.5, 1.0]"
     scenario = load_scenario(write(tmp_path, changed(text, "batch_size = 4", section)))
-    plan = planned(scenario, DataFolder(tmp_path))
+    plan = plan_run(scenario, DataFolder(tmp_path))
     learning = load_learning(scenario, plan.learning, torch.device("cpu"))
     augmentation = learning.settings[0].augmentation
     assert augmentation is not None

@@ -6,7 +6,7 @@ from torch import nn
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
-from sim.learning.engine.graph.drawing import draw
+from sim.learning.engine.graph.drawing import draw_random_parameters
 from sim.learning.engine.graph.sampler import GradientOrLossJob
 from sim.learning.models.modules.dropout import Dropout, replace_dropouts
 from tests.learning.engines import CLASSES, Jobs, client_data, new_engine
@@ -87,7 +87,7 @@ def test_a_step_is_that_of_autograd_with_the_masks_of_its_draw(step: int) -> Non
     found = jobs.train(1, engine.vector(start), done=step)[0].tensor()
     job = GradientOrLossJob(1, engine.draw_key(1, "train"), step)
     drawn = start[None].clone()
-    draw(model, drawn, [job], 0)
+    draw_random_parameters(model, drawn, [job], 0)
     number = drawn[0, model.drawn_columns[0]]
     assert 0 < float(number) < 2**24 and float(number) == int(number)
     sampler = jobs.sampler(1)
@@ -109,10 +109,12 @@ def test_clients_and_steps_draw_other_numbers() -> None:
         for step in (0, 1)
     ]
     params = torch.zeros(4, model.numel)
-    draw(model, params, jobs, 0)
+    draw_random_parameters(model, params, jobs, 0)
     numbers = params[:, model.drawn_columns].flatten().tolist()
     assert len(set(numbers)) == 4
-    draw(model, params, jobs, 1)  # a job's second step is the first one of a job that begins there
+    draw_random_parameters(
+        model, params, jobs, 1
+    )  # a job's second step is the first one of a job that begins there
     assert params[0, model.drawn_columns].item() == numbers[1]
     assert params[2, model.drawn_columns].item() == numbers[3]
 

@@ -10,7 +10,12 @@ from scipy.stats import chisquare
 
 from sim.kernel.random import key
 from sim.learning.engine.graph import sampler, samples
-from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
+from sim.learning.engine.graph.batches import (
+    draw_batches,
+    draw_batches_of_one_client,
+    permute,
+    sorted_permutations,
+)
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob
 from tests.draws import examples
 from tests.learning.engines import client_data
@@ -178,7 +183,7 @@ def test_samples_are_the_same_however_many_steps_are_looked_up_at_once(
 def test_one_client_alone_draws_what_it_draws_among_others(count: int, batch_size: int) -> None:
     together = draw(KEYS[:3], [5, 3, 0], [count, count, 40], 7, batch_size, "shuffled")
     for client, first in enumerate([5, 3]):
-        alone = draw_batches_alone(int(KEYS[client]), first, count, 7, batch_size)
+        alone = draw_batches_of_one_client(int(KEYS[client]), first, count, 7, batch_size)
         assert alone.shape == (1, 7, batch_size)
         assert np.array_equal(alone[0], together[client])
 

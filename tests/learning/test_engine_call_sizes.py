@@ -13,13 +13,13 @@ from protocols.shared.contrastive import supervised_contrastive
 from sim.learning import evaluation
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Optimizer
-from sim.learning.engine.autotune import Trial
+from sim.learning.engine.autotune import TimedTrainingStep
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph import sampler as sampling
 from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses, Outputs
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.engine.memory import bytes_made
+from sim.learning.engine.memory import peak_bytes_of
 from sim.learning.engine.replay_log import META
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
@@ -87,7 +87,7 @@ def test_what_is_there_at_a_time_counts_once() -> None:
         flat = images.view(2, -1)  # a view
         return flat @ torch.empty((180, 10), device="meta")
 
-    assert bytes_made(both) == of_convolution + 4 * 180 * 10 + of_layer
+    assert peak_bytes_of(both) == of_convolution + 4 * 180 * 10 + of_layer
 
     def one_after_the_other() -> Tensor:
         found = x
@@ -95,8 +95,8 @@ def test_what_is_there_at_a_time_counts_once() -> None:
             found = found + 1
         return found
 
-    assert bytes_made(one_after_the_other) == 2 * 4 * x.numel(), "no more than two of them at a time"
-    assert bytes_made(lambda: x.view(-1)) == 0
+    assert peak_bytes_of(one_after_the_other) == 2 * 4 * x.numel(), "no more than two of them at a time"
+    assert peak_bytes_of(lambda: x.view(-1)) == 0
 
 
 def test_to_count_takes_no_longer_for_what_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,14 +108,14 @@ def test_to_count_takes_no_longer_for_what_is_there_already(monkeypatch: pytest.
         return nbytes(storage)
 
     monkeypatch.setattr(torch.UntypedStorage, "nbytes", counting)
-    assert bytes_made(lambda: [x + 1 for _ in range(100)]) == 100 * 4 * 10
+    assert peak_bytes_of(lambda: [x + 1 for _ in range(100)]) == 100 * 4 * 10
     assert asked[0] <= 2 * 100
 
 
 def test_parts_of_a_batch_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = ModelKernel(built("cnn"), cross_entropy, "vmap", micro_batch=4)
     flat, (x, y) = torch.empty((2, parts.architecture.numel), device="meta"), batch_of("cnn", 32, "meta")
-    of_all = bytes_made(lambda: parts.training_gradients(flat, x, y)) // 2
+    of_all = peak_bytes_of(lambda: parts.training_gradients(flat, x, y)) // 2
     counted, gradients = [0], parts._backend.gradients
 
     def counting(*batch: Any) -> Any:
@@ -129,7 +129,7 @@ def test_parts_of_a_batch_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_cannot_go_on_without_numbers_counts_until_then() -> None:
     x = torch.empty((10,), device="meta")
-    assert bytes_made(lambda: (x + 1).sum().item()) == 4 * 10 + 4
+    assert peak_bytes_of(lambda: (x + 1).sum().item()) == 4 * 10 + 4
 
 
 def test_losses_on_features_can_be_counted() -> None:
@@ -148,7 +148,7 @@ def test_texts_can_be_counted() -> None:
     flat = torch.zeros((2, kernel.architecture.numel))
     batch = tokens.expand(2, 4, 16)
     kernel.training_gradients(flat, batch, batch)
-    found = bytes_made(lambda: kernel.training_gradients(flat, batch, batch)) // 2
+    found = peak_bytes_of(lambda: kernel.training_gradients(flat, batch, batch)) // 2
     assert kernel.bytes_made("training_gradients", 4, tokens, tokens) == pytest.approx(found, rel=0.1)
 
 
@@ -157,7 +157,7 @@ def test_as_much_is_made_without_numbers_as_with_them(name: str) -> None:
     kernel = ModelKernel(built(name), cross_entropy, "vmap")
     flat, (x, y) = torch.zeros((2, kernel.architecture.numel)), batch_of(name, 4)
     kernel.training_gradients(flat, x, y)
-    assert made(kernel, name, 4) == bytes_made(lambda: kernel.training_gradients(flat, x, y)) // 2
+    assert made(kernel, name, 4) == peak_bytes_of(lambda: kernel.training_gradients(flat, x, y)) // 2
 
 
 def kept(kernel: ModelKernel, name: str, samples: int) -> int:
@@ -227,7 +227,10 @@ def test_a_call_on_a_gpu_takes_a_sixteenth_of_it(name: str, card: Any) -> None:
         assert jobs.rows_at_once(kernel) == at_once
         assert Gradient(kernel, jobs).rows_at_once() == at_once
         assert Loss(kernel, jobs).rows_at_once() >= at_once, "it takes less than its gradient"
-        assert Trial(kernel.architecture, cross_entropy, Optimizer(), jobs, 9).clients_measured <= at_once
+        assert (
+            TimedTrainingStep(kernel.architecture, cross_entropy, Optimizer(), jobs, 9).clients_measured
+            <= at_once
+        )
 
 
 def test_losses_are_sized_by_what_is_made_without_a_backward_pass(card: Any) -> None:
@@ -279,9 +282,9 @@ def test_an_evaluation_on_a_gpu_takes_a_sixteenth_of_it(card: Any) -> None:
         (1, 100, (1, 64)),
     ):
         card(of_a_call)
-        assert evaluation._at_once(kernel, CUDA, clients, subset) == expected
+        assert evaluation._clients_per_call(kernel, CUDA, clients, subset) == expected
     card(6 * each + 6 * 2 * 4 * kernel.architecture.numel)
-    assert evaluation._at_once(kernel, CUDA, 100, subset, members=3) == (6, 64)
+    assert evaluation._clients_per_call(kernel, CUDA, 100, subset, members=3) == (6, 64)
 
 
 @pytest.mark.parametrize("backend", ["vmap", "loop"])
@@ -298,4 +301,4 @@ def test_the_calls_on_a_cpu_are_what_they_were(
         keeping = max(1, 128 * 2**20 // (size * kernel.architecture.training_bytes_per_sample))
         assert BatchSampler(subset, size, "shuffled").rows_at_once(kernel) == min(fitting, keeping)
     of_all = (100, max(1, 8 * 2**20 // (100 * of_a_sample))) if backend == "vmap" else (1, 64)
-    assert evaluation._at_once(kernel, torch.device("cpu"), 100, subset) == of_all
+    assert evaluation._clients_per_call(kernel, torch.device("cpu"), 100, subset) == of_all

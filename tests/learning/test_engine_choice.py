@@ -7,7 +7,7 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Optimizer
 from sim.learning.engine import autotune as choice
-from sim.learning.engine.autotune import CLIENTS_MAX, Trial, fastest_threads, usable_cores
+from sim.learning.engine.autotune import CLIENTS_MAX, TimedTrainingStep, fastest_threads, usable_cores
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
@@ -51,7 +51,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
 def fastest(model: str = "mlp", clients: int = 3, batch_size: int = 4, precision: str = "float32") -> str:
     data = client_data([6] * clients, shape=SHAPES[model])
     sampler = BatchSampler(data.train, batch_size, "shuffled")
-    return Trial(
+    return TimedTrainingStep(
         small(model), objective_of(model), Optimizer(), sampler, clients, precision
     ).fastest_backend()
 
@@ -111,7 +111,7 @@ def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: py
     monkeypatch.setattr(choice, "_remembered", {})
     before = torch.random.get_rng_state()
     sampler = BatchSampler(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
-    backend = Trial(small(model), objective_of(model), optimizer, sampler, 2).fastest_backend()
+    backend = TimedTrainingStep(small(model), objective_of(model), optimizer, sampler, 2).fastest_backend()
     assert (model, backend) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
 

@@ -23,7 +23,7 @@ NORMED = MODELS_OF["cnn"].model_validate({"name": "cnn", "norm": "batch"}).archi
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """The devices of the parts that are not computed on the first."""
-    found, real = [], devices_of.computed
+    found, real = [], devices_of.compute_parcel
 
     def computed(parcel: Any, engine: Any, *others: Any) -> Any:
         found.append(engine.device)
@@ -33,7 +33,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
         assert engine.rows_held == held, "it keeps none"
         return reply
 
-    monkeypatch.setattr(devices_of, "computed", computed)
+    monkeypatch.setattr(devices_of, "compute_parcel", computed)
     return found
 
 

@@ -15,7 +15,7 @@ from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import Subset
-from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.memory import does_not_fit_error, is_out_of_memory
 from sim.learning.engine.snapshot import collect_garbage
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.models.kinds import MODELS
@@ -267,7 +267,7 @@ def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (500_000_000, 80_000_000_000))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 79_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
-    assert str(does_not_fit("a sum", torch.device("cuda"))).startswith(
+    assert str(does_not_fit_error("a sum", torch.device("cuda"))).startswith(
         "out of memory on cuda: no room for a sum; GPU has 80.0 GB; the tensors of this run take 79.0 "
         "GB and 0.5 GB are free; use a smaller model"
     )

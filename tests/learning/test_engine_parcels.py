@@ -9,7 +9,7 @@ from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
-from sim.learning.engine.parcels import Packer, Parcel, Unpacker, computed
+from sim.learning.engine.parcels import Packer, Parcel, Unpacker, compute_parcel
 from sim.learning.engine.workers import Workers
 from sim.learning.models.kinds import MODELS
 from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
@@ -41,7 +41,7 @@ class Elsewhere(Workers):
         for kernel in self.kernels[len(self.kernels_there) :]:
             self.kernels_there.append(Unpacker(sent(Packer().pack(kernel))).load())
         held = self.there.rows_held
-        reply = computed(sent(parcel), self.there, self.kernels_there)
+        reply = compute_parcel(sent(parcel), self.there, self.kernels_there)
         assert self.there.rows_held == held  # it keeps none
         return Unpacker(sent(reply), rows=packer.rows).load()
 

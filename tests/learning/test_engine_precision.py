@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import ModelKernel
-from sim.learning.engine.backends.precision import tensor_cores
+from sim.learning.engine.backends.precision import allowing_tf32
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -107,9 +107,9 @@ def flags() -> tuple[bool, bool]:
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_flags_of_the_process_are_set_and_put_back(precision: str) -> None:
     before = flags()
-    with tensor_cores(precision):
+    with allowing_tf32(precision):
         assert flags() == (precision == "tf32",) * 2
     assert flags() == before
-    with pytest.raises(KeyError), tensor_cores(precision):
+    with pytest.raises(KeyError), allowing_tf32(precision):
         raise KeyError
     assert flags() == before

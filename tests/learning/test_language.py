@@ -32,7 +32,7 @@ from sim.learning.language import pretraining
 from sim.learning.language.base import BaseNotes, load_base, save_base
 from sim.learning.language.pretraining import Pretraining, pretrain
 from sim.learning.language.shapes import TransformerShape
-from sim.learning.language.tokenizers import Bytes, Characters, TokenizerFile
+from sim.learning.language.tokenizers import ByteTokenizer, CharacterTokenizer, TokenizerFile
 from sim.learning.models.kinds import MODELS
 from sim.learning.models.transformer import Lora
 from sim.learning.objectives import next_token
@@ -207,11 +207,13 @@ def test_an_ensemble_averages_the_probabilities_of_tokens() -> None:
 
 
 def test_bytes_and_characters() -> None:
-    assert Bytes().numbers("añ").tolist() == [97, 195, 177]
-    tokenizer = Characters(["banana", "nb é"])
+    assert ByteTokenizer().numbers("añ").tolist() == [97, 195, 177]
+    tokenizer = CharacterTokenizer(["banana", "nb é"])
     assert (tokenizer.alphabet, tokenizer.vocabulary) == (" abné", 6)
     assert tokenizer.numbers("nab!é").tolist() == [4, 2, 3, 0, 5]
-    assert tokenizer.identity == Characters([" abné"]).identity != Characters(["abné"]).identity
+    assert (
+        tokenizer.identity == CharacterTokenizer([" abné"]).identity != CharacterTokenizer(["abné"]).identity
+    )
 
 
 def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 import tomli_w
 
-from sim.live.against import against, caveat, ranking, ratio, simulated, verdicts
+from sim.live.against import (
+    caveat,
+    compare_with_simulation,
+    ranking,
+    ratio,
+    simulate_for_comparison,
+    verdicts,
+)
 from sim.live.calibrate import Calibration, calibrate, calibrated
-from sim.live.running import _forgiven
+from sim.live.running import _late_event_totals
 from sim.scenario.scenario import load_scenario
 
 SMALL = ("clients.count=6", "clients.topology.degree=2", "run.duration=20 s", "run.evaluate_every=5 s")
@@ -19,7 +26,7 @@ LATE = {"raw": False, "too_busy": False, "delivered_late_s": {"median": 0.0005, 
 @pytest.mark.long
 def test_a_simulation_is_as_near_to_itself_as_can_be() -> None:
     scenario = load_scenario("gossip", SMALL)
-    found = against(simulated(scenario, None), scenario, None)
+    found = compare_with_simulation(simulate_for_comparison(scenario, None), scenario, None)
     assert (found["iterations"]["all"], found["iterations"]["most"]) == (0.0, 0.0)
     assert found["furthest"] == 0.0 <= found["chance_furthest"]
     assert found["wrong_sizes"] == 0
@@ -36,7 +43,7 @@ def test_devices_that_are_slower_are_found_to_be() -> None:
     scenario = load_scenario(
         "dpsgd_asynchronous", ("run.duration=20 s", "churn=[]", "run.evaluate_every=10 s")
     )
-    found = against(simulated(scenario, None, 1.1), scenario, None)
+    found = compare_with_simulation(simulate_for_comparison(scenario, None, 1.1), scenario, None)
     assert -0.12 < found["iterations"]["all"] < -0.06
     predicted, measured = (sum(each.values()) for each in found["step_time_s"])
     assert measured / predicted == pytest.approx(1.1, rel=0.01)
@@ -49,7 +56,7 @@ def test_devices_that_are_slower_are_found_to_be() -> None:
 
 def test_what_was_forgiven_is_said_beside_the_verdicts() -> None:
     late_s = np.array([0.0004, 0.002, 0.1, 0.4])
-    forgiven = {"messages": _forgiven(late_s), "jobs": _forgiven(late_s[:1])}
+    forgiven = {"messages": _late_event_totals(late_s), "jobs": _late_event_totals(late_s[:1])}
     assert forgiven == {"messages": {"count": 3, "seconds": 0.502}, "jobs": {"count": 0, "seconds": 0.0}}
     said = caveat(LATE | {"forgiven": forgiven})
     assert "Events that are less than 0.5 s late count from their planned times" in said
@@ -73,9 +80,9 @@ def test_raw_message_times_are_compared_between_processes() -> None:
     names = [f"client-{number}" for number in range(6)]
     processes = {name: f"process-{number % 2}" for number, name in enumerate(names)}
     slower = load_scenario("gossip", (*SMALL, "network.latency=100 ms"))
-    found = against(simulated(slower, None), scenario, None, processes)
+    found = compare_with_simulation(simulate_for_comparison(slower, None), scenario, None, processes)
     assert found["ratios"]["message times"]["ratio"] > 1.5
-    pairs = [key.split(" to ") for key in simulated(scenario, None).message_s(processes)]
+    pairs = [key.split(" to ") for key in simulate_for_comparison(scenario, None).message_s(processes)]
     assert pairs and all(processes[sender] != processes[receiver] for sender, receiver in pairs)
     raw = verdicts({"against": found, "live": LATE | {"raw": True}})
     held = {what: holds for what, _, holds in raw}

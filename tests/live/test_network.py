@@ -17,7 +17,7 @@ from sim.live.codec import codec_for_actors, message_types
 from sim.live.control import Presence, TransferCut, TransferStarted
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
-from sim.live.wire import Stamp
+from sim.live.wire import FrameHeader
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.world.distributions import Constant
 from sim.world.network_model import ConnectionModel, NetworkModel
@@ -42,7 +42,7 @@ class Pair:
         self.loops = {name: LiveLoop(lambda: self.wall_s) for name in "ab"}
         self.networks = {name: LiveNetwork(loop, 1, network) for name, loop in self.loops.items()}
         self.log: list[tuple[float, str, object]] = []
-        self.carried: list[tuple[Stamp, bytes]] = []
+        self.carried: list[tuple[FrameHeader, bytes]] = []
         for name, half in self.networks.items():
             half.join(_Hand(self, name), name, PROCESS_OF, CODEC)  # type: ignore[arg-type]
         for name, half in self.networks.items():
@@ -68,7 +68,7 @@ class _Hand:
         self.pair, self.process = pair, process
         self.other = "b" if process == "a" else "a"
 
-    def message(self, process: str, stamp: Stamp, pieces: list[Buffer]) -> None:
+    def message(self, process: str, stamp: FrameHeader, pieces: list[Buffer]) -> None:
         assert process == self.other
         content = b"".join(pieces)
         self.pair.carried.append((stamp, content))
@@ -157,7 +157,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_lies_are_refused_and_counted(lie: str) -> None:
     pair = Pair()
-    pair.networks["b"].received("a", Stamp(1, 0.0, 0.1), CODEC.encode(LIES[lie]))
+    pair.networks["b"].received("a", FrameHeader(1, 0.0, 0.1), CODEC.encode(LIES[lie]))
     pair.run_until(1.0)
     assert pair.log == []
     assert sum(pair.networks["b"].refused.values()) == 1
@@ -166,7 +166,7 @@ def test_lies_are_refused_and_counted(lie: str) -> None:
 @pytest.mark.parametrize("due_s", [float("nan"), float("inf"), -1.0])
 def test_times_that_are_none_are_refused(due_s: float) -> None:
     pair = Pair()
-    pair.networks["b"].received("a", Stamp(1, 0.0, due_s), CODEC.encode(Envelope("a1", "b1", Note(1))))
+    pair.networks["b"].received("a", FrameHeader(1, 0.0, due_s), CODEC.encode(Envelope("a1", "b1", Note(1))))
     pair.run_until(1.0)
     assert pair.log == []
     assert sum(pair.networks["b"].refused.values()) == 1
@@ -179,8 +179,8 @@ def test_what_is_due_later_counts_for_its_process_until_it_arrives() -> None:
     pair = Pair()
     network = pair.networks["b"]
     content = bytes(CODEC.encode(Envelope("a1", "b1", Note("later"))))
-    network.received("a", Stamp(1, 0.0, 5.0), content)
-    network.received("a", Stamp(2, 0.0, math.inf), content)  # refused, and so it is taken
+    network.received("a", FrameHeader(1, 0.0, 5.0), content)
+    network.received("a", FrameHeader(2, 0.0, math.inf), content)  # refused, and so it is taken
     assert network.taken_bytes == {"a": len(content)}
     pair.run_until(5.1)
     assert network.taken_bytes == {"a": 2 * len(content)}

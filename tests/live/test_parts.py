@@ -13,7 +13,7 @@ from actors.message import Envelope
 from sim.live.logs import FileLog, log_path
 from sim.live.loop import LiveLoop
 from sim.live.network import LiveNetwork
-from sim.live.parts import _SHARED, Merged, Outcome, ProcessResults, merge
+from sim.live.parts import _SHARED, MergedEvents, Outcome, ProcessResults, merge
 from sim.live.reporting import Reporter, StreamedTrace
 from sim.results.trace import EVENTS_SCHEMA, Trace
 from sim.run.setup.builder import build
@@ -167,7 +167,7 @@ def test_a_run_of_which_nothing_was_told_has_results(simulation: Any, crashes: l
     assert merged.events.columns == EVENTS_SCHEMA.names
 
 
-def fates(found: Merged) -> dict[str, int]:
+def fates(found: MergedEvents) -> dict[str, int]:
     """How many messages met each fate, counted one by one; -1 where one was sent or ended twice."""
     rows = found.events.filter(pl.col("message").is_not_null())
     counts = dict(rows["event"].value_counts().iter_rows())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.learning.data.raw_arrays import require_told_apart
+from sim.learning.data.raw_arrays import require_exact_differences
 from tests.own.data_worlds import all_of, built
 from tests.own.test_tables import section
 from tests.simulation.worlds import write
@@ -85,9 +85,9 @@ def test_whole_numbers_of_any_size_are_looked_at(kind: type) -> None:
     most = np.iinfo(kind).max
     close = np.full((60, 1), most, kind) - np.arange(60, dtype=kind)[:, None]
     with pytest.raises(UserError, match=r"x\[:, 0\] has numbers around .* that differ by about 17.3, which"):
-        require_told_apart(close, "x", refuse, "")
+        require_exact_differences(close, "x", refuse, "")
     far = np.where(np.arange(60) % 2, most, np.iinfo(kind).min)[:, None].astype(kind)
-    require_told_apart(far, "x", refuse, "")  # float32 tells these apart
+    require_exact_differences(far, "x", refuse, "")  # float32 tells these apart
 
 
 def test_what_is_only_noise_of_float64_or_float32_already_is_left(tmp_path: Path) -> None:

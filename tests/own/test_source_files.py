@@ -7,7 +7,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.plugins import source_files
-from sim.plugins.source_files import PRODUCT, SourceFiles, beside
+from sim.plugins.source_files import PRODUCT, SourceFiles, files_in_same_folder
 from sim.scenario.protocol_lookup import load_protocol
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_python_files_of_its_folder_and_of_packages_beside_it(folder: Path) -> None:
     sources = load_protocol(f"{folder / 'own.py'}:Own").sources
-    assert sources is not None and sources == beside(folder / "own.py")
+    assert sources is not None and sources == files_in_same_folder(folder / "own.py")
     assert sorted(sources.files) == [
         "own.py",
         "source_package/__init__.py",
@@ -54,7 +54,7 @@ def test_the_python_files_of_its_folder_and_of_packages_beside_it(folder: Path) 
 
 
 def test_in_the_folder_of_coterie_the_files_beside_it_alone(tmp_path: Path) -> None:
-    assert [name for name in beside(PRODUCT / "my_file.py").files if "/" in name] == []
+    assert [name for name in files_in_same_folder(PRODUCT / "my_file.py").files if "/" in name] == []
 
 
 def test_code_of_coterie_is_not_kept() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.kernel.random import GeneratorAt, RandomStream
+from sim.kernel.random import PositionableGenerator, RandomStream
 from sim.results.store.run_directory import RunDirectory
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
@@ -40,7 +40,7 @@ def messages(directory: Path) -> pl.DataFrame:
 
 
 def test_a_generator_at_a_place_is_that_of_a_new_one() -> None:
-    there = GeneratorAt()
+    there = PositionableGenerator()
     for key, place in ((3, 0), (2**64 - 1, 7), (3, 1), (3, 0)):
         fresh = np.random.Philox(
             key=np.array([key, 0], np.uint64), counter=np.array([0, place, 0, 0], np.uint64)

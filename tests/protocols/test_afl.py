@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from protocols.federated.afl import AFL, AFLServer, ascended
+from protocols.federated.afl import AFL, AFLServer, ascend_weights
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from tests.protocols.worlds import QUADRATIC, churn, learner, make, optima, ran
@@ -71,7 +71,7 @@ def test_the_loss_of_the_worst_is_smaller_than_that_of_federated_averaging() -> 
 
 def test_only_those_that_answered_are_raised() -> None:
     weights = {"a": 0.5, "b": 0.3, "c": 0.2}
-    found = ascended(weights, {"a": 1.0, "c": 0.5}, 0.3)
+    found = ascend_weights(weights, {"a": 1.0, "c": 0.5}, 0.3)
     np.testing.assert_allclose(list(found.values()), projected(np.array([0.8, 0.3, 0.35])), atol=1e-9)
     assert list(found) == ["a", "b", "c"]
 

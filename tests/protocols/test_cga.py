@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from protocols.decentralized.cga import CrossGradients, agreeing
+from protocols.decentralized.cga import CrossGradients, project_to_agreement
 from tests.draws import examples
 from tests.protocols.test_dpsgd import metropolis, start
 from tests.protocols.worlds import QUADRATIC, learner, messages, optima, params, ran, start_from
@@ -27,7 +27,7 @@ def nearest(own: np.ndarray, others: np.ndarray, margin: float = 0.0) -> np.ndar
 def test_the_projection_is_that_of_a_solver(seed: int, others: int, margin: float) -> None:
     generator = np.random.default_rng(seed)
     own, gradients = generator.normal(size=8), generator.normal(size=(others, 8))
-    found = agreeing(torch.tensor(own), *torch.tensor(gradients), margin=margin).numpy()
+    found = project_to_agreement(torch.tensor(own), *torch.tensor(gradients), margin=margin).numpy()
     np.testing.assert_allclose(found, nearest(own, gradients, margin), atol=1e-3)
     if not margin:
         assert (gradients @ found > -1e-3).all()
@@ -36,9 +36,11 @@ def test_the_projection_is_that_of_a_solver(seed: int, others: int, margin: floa
 def test_a_gradient_that_contradicts_nobody_stays_and_gradients_of_zero_forbid_nothing() -> None:
     own = torch.tensor([1.0, 2.0, 0.0])
     kind, none = torch.tensor([0.5, 0.5, 0.5]), torch.zeros(3)
-    assert torch.equal(agreeing(own, kind, none, margin=0.0), own)
+    assert torch.equal(project_to_agreement(own, kind, none, margin=0.0), own)
     opposite = torch.tensor([-2.0, 0.0, 0.0])
-    np.testing.assert_allclose(agreeing(own, opposite, none, margin=0.0), [0.0, 2.0, 0.0], atol=1e-7)
+    np.testing.assert_allclose(
+        project_to_agreement(own, opposite, none, margin=0.0), [0.0, 2.0, 0.0], atol=1e-7
+    )
 
 
 @pytest.mark.parametrize(("momentum", "margin"), [(0.0, 0.0), (0.8, 0.0), (0.5, 0.5)])

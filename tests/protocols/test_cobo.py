@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocols.cobo.asynchronous import OWED_MAX, CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
-from protocols.cobo.pairs import PairWeights, levelled
+from protocols.cobo.pairs import PairWeights, subtract_simplex_threshold
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
@@ -422,7 +422,7 @@ def test_a_step_of_simplex_weights_reads_no_number() -> None:
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=8))
 def test_projections_on_the_simplex_agree(row: list[float]) -> None:
-    found = torch.stack(levelled(*torch.tensor(row))).clip(0, 1)
+    found = torch.stack(subtract_simplex_threshold(*torch.tensor(row))).clip(0, 1)
     np.testing.assert_allclose(found, project_on_simplex(row), atol=2e-6)
     assert float(found.sum()) == pytest.approx(1, abs=2e-6) and bool((found >= 0).all())
 

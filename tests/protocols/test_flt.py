@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_limits
 
-from protocols.federated.flt import clusters_by_linkage, encoded, k_means_centroids, matching_distance
+from protocols.federated.flt import clusters_by_linkage, encode_samples, k_means_centroids, matching_distance
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from tests.protocols.decoupled import own_data
@@ -114,7 +114,7 @@ def test_one_client_is_a_cluster() -> None:
 def test_the_encoder_is_a_matrix() -> None:
     rng = np.random.default_rng(1)
     samples, matrix = rng.normal(size=(5, 6)), rng.normal(size=(6, 3))
-    found = encoded(torch.tensor(samples).flatten(), torch.tensor(matrix).flatten(), 3)
+    found = encode_samples(torch.tensor(samples).flatten(), torch.tensor(matrix).flatten(), 3)
     np.testing.assert_allclose(found.reshape(5, 3), samples @ matrix)
 
 

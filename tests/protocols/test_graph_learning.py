@@ -18,9 +18,9 @@ from protocols.framework.mathematics import project_on_simplex
 from protocols.mapl.graph_learning import (
     AUTHORS_CODE,
     NEGLIGIBLE,
+    CollaborationWeights,
     GraphLearning,
-    PeerWeights,
-    admit,
+    add_peer_share,
     confidences,
     graph_gradient,
     head_similarity,
@@ -60,7 +60,7 @@ def trajectory(heads: list[Floats], how: GraphLearning, rounds: int, client: int
     m = len(heads)
     peers = {str(j): heads[j] for j in range(m) if j != client}
     samples = dict.fromkeys(peers, 300)
-    now = PeerWeights(1 / m, dict.fromkeys(peers, 1 / m))
+    now = CollaborationWeights(1 / m, dict.fromkeys(peers, 1 / m))
     found = []
     for _ in range(rounds):
         now = learn_weights(now, heads[client], peers, 300, samples, CLASSES, how)
@@ -209,7 +209,7 @@ def test_one_update_is_the_nearest_point_to_the_gradient_step(n: int, seed: int,
         options={"ftol": 1e-14},
     )
     np.testing.assert_allclose(project_on_simplex(moved), nearest.x, atol=1e-6)
-    before = PeerWeights(float(weights[0]), dict(zip(names, weights[1:].tolist(), strict=True)))
+    before = CollaborationWeights(float(weights[0]), dict(zip(names, weights[1:].tolist(), strict=True)))
     after = learn_weights(before, heads[0], peers, counts[0], samples, CLASSES, how)
     np.testing.assert_allclose([after.itself, *(after.peers[name] for name in names)], nearest.x, atol=1e-6)
 
@@ -222,9 +222,9 @@ def test_several_steps_are_as_many_updates() -> None:
 
 def update(
     weights: Mapping[str, float], heads: Mapping[str, Floats], how: GraphLearning = PAPER
-) -> PeerWeights:
+) -> CollaborationWeights:
     """An update of the client "me", whose head is among `heads`."""
-    before = PeerWeights(weights["me"], {name: w for name, w in weights.items() if name != "me"})
+    before = CollaborationWeights(weights["me"], {name: w for name, w in weights.items() if name != "me"})
     peers = {name: it for name, it in heads.items() if name != "me"}
     return learn_weights(before, heads["me"], peers, 10, dict.fromkeys(peers, 10), 1, how)
 
@@ -277,7 +277,9 @@ def test_the_authors_step_lets_in_nobody_from_0_but_keeps_who_was_let_in() -> No
     after = update({"me": 0.5, "a": 0.5}, NEWCOMERS, AUTHORS_CODE)
     assert after.itself == pytest.approx(0.5)
     assert after.peers == {"a": pytest.approx(0.5), "new": 0, "stranger": 0}
-    let_in = admit(admit(PeerWeights(0.5, {"a": 0.5, "gone": 0.0}), "new"), "stranger")
+    let_in = add_peer_share(
+        add_peer_share(CollaborationWeights(0.5, {"a": 0.5, "gone": 0.0}), "new"), "stranger"
+    )
     assert let_in.itself == pytest.approx(0.25) and let_in.peers["gone"] == 0
     assert let_in.peers["new"] == pytest.approx(0.25) and let_in.peers["stranger"] == pytest.approx(0.25)
     for _ in range(3):
@@ -287,18 +289,18 @@ def test_the_authors_step_lets_in_nobody_from_0_but_keeps_who_was_let_in() -> No
 
 
 def test_who_has_a_weight_already_is_let_in_no_second_time() -> None:
-    assert admit(PeerWeights(0.9, {"a": 0.1}), "a") == PeerWeights(0.9, {"a": 0.1})
+    assert add_peer_share(CollaborationWeights(0.9, {"a": 0.1}), "a") == CollaborationWeights(0.9, {"a": 0.1})
 
 
 def test_without_any_head_nothing_changes() -> None:
-    assert update({"me": 0.4, "a": 0.6}, {"me": ALIKE}) == PeerWeights(0.4, {"a": 0.6})
-    assert update({"me": 0.0, "a": 1.0}, {"me": ALIKE, "b": ALIKE}) == PeerWeights(0.0, {"a": 1.0})
-    assert update({"me": 1.0}, {"me": ALIKE}) == PeerWeights(1.0, {})
+    assert update({"me": 0.4, "a": 0.6}, {"me": ALIKE}) == CollaborationWeights(0.4, {"a": 0.6})
+    assert update({"me": 0.0, "a": 1.0}, {"me": ALIKE, "b": ALIKE}) == CollaborationWeights(0.0, {"a": 1.0})
+    assert update({"me": 1.0}, {"me": ALIKE}) == CollaborationWeights(1.0, {})
 
 
 def test_heads_and_samples_must_be_of_the_same_peers() -> None:
     with pytest.raises(ValueError, match="one is missing for a, b"):
-        learn_weights(PeerWeights(1.0, {}), ALIKE, {"a": ALIKE}, 1, {"b": 1}, 1, PAPER)
+        learn_weights(CollaborationWeights(1.0, {}), ALIKE, {"a": ALIKE}, 1, {"b": 1}, 1, PAPER)
 
 
 # --- two clusters -------------------------------------------------------------------------------------------

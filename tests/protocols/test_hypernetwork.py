@@ -12,10 +12,18 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.learn_to_collaborate.benefit_weights import moved, necessary
+from protocols.learn_to_collaborate.benefit_weights import optimal_collaborators, projected_step
 from protocols.learn_to_collaborate.pareto_front import LEAKS
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings as Settings
-from protocols.shared.hypernetwork import based, generated, initial, pulled_back, size, slope, widened
+from protocols.shared.hypernetwork import (
+    add_input,
+    append_start_model,
+    backpropagate,
+    generated,
+    initial,
+    input_gradient,
+    size,
+)
 
 FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 5, 14), 0.0), ((4, 14), None)]
 
@@ -23,7 +31,7 @@ FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 
 def numbers(widths: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor, np.random.Generator]:
     rng = np.random.default_rng(seed)
     start = torch.from_numpy(rng.standard_normal(widths[-1]))
-    weights = based(torch.from_numpy(initial(widths, rng)), start)
+    weights = append_start_model(torch.from_numpy(initial(widths, rng)), start)
     return weights, torch.from_numpy(rng.dirichlet(np.ones(widths[0]))), rng
 
 
@@ -86,10 +94,10 @@ def test_gradients_from_the_clients_gradients_alone_are_those_of_autograd_end_to
     answers = [torch.autograd.grad(loss(sent, i), sent)[0] for i in range(clients)]
     combined = sum([shares[i] * answers[i] for i in range(clients)], torch.zeros(widths[-1]))
     fixed = weights.detach()
-    found = pulled_back(fixed, shares, combined, widths, leak)
+    found = backpropagate(fixed, shares, combined, widths, leak)
     torch.testing.assert_close(found[0], of_weights)
     torch.testing.assert_close(found[1], of_d)
-    torch.testing.assert_close(slope(fixed, shares, combined, widths, leak), of_d)
+    torch.testing.assert_close(input_gradient(fixed, shares, combined, widths, leak), of_d)
 
 
 def test_without_activation_the_model_is_affine_in_d() -> None:
@@ -102,7 +110,7 @@ def test_without_activation_the_model_is_affine_in_d() -> None:
 
 def test_it_begins_at_the_model_that_all_begin_with() -> None:
     widths, rng = (3, 4, 7), np.random.default_rng(1)
-    weights = based(torch.from_numpy(initial(widths, rng, 0.0)), torch.arange(7.0).double())
+    weights = append_start_model(torch.from_numpy(initial(widths, rng, 0.0)), torch.arange(7.0).double())
     for d in torch.eye(3).double():
         assert generated(weights, d, widths, 0.01).tolist() == list(range(7))
 
@@ -111,7 +119,7 @@ def test_it_begins_at_the_model_that_all_begin_with() -> None:
 def test_a_newcomer_is_at_first_as_all_others_together(leak: float | None) -> None:
     widths, wider = (3, 4, 7), (4, 4, 7)
     weights, d, _ = numbers(widths)
-    grown = widened(weights, widths)
+    grown = add_input(weights, widths)
     assert grown.shape == (size(wider),)
     absent = torch.cat([d, torch.zeros(1)])
     torch.testing.assert_close(generated(grown, absent, wider, leak), generated(weights, d, widths, leak))
@@ -127,7 +135,7 @@ vectors = st.lists(st.floats(-3, 3), min_size=1, max_size=6)
 @given(vectors, st.floats(0, 0.99))
 def test_the_projection_is_the_nearest_point_with_such_entries(point: list[float], part: float) -> None:
     floor, count = part / len(point), len(point)
-    found = moved(point, np.zeros(count), 1.0, floor, "simplex")
+    found = projected_step(point, np.zeros(count), 1.0, floor, "simplex")
     assert found.sum() == pytest.approx(1) and found.min() >= floor - 1e-12
     # Nearest, exactly: no shift of weight from one entry to another comes closer (the problem is convex).
     residual = np.array(point) - found
@@ -147,21 +155,23 @@ def test_the_projection_is_what_scipy_finds(point: list[float], part: float) -> 
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 200},
     )
-    found = moved(point, np.zeros(len(point)), 1.0, floor, "simplex")
+    found = projected_step(point, np.zeros(len(point)), 1.0, floor, "simplex")
     np.testing.assert_allclose(found, reference.x, atol=1e-5)
 
 
 def test_the_papers_step() -> None:
     """Eqs. 27 and 28: a step, clipped to [0.1, 1], divided by the sum."""
-    found = moved([0.5, 0.3, 0.2], [-1.0, 0.0, 1.0], 0.5, 0.1, "clip")
+    found = projected_step([0.5, 0.3, 0.2], [-1.0, 0.0, 1.0], 0.5, 0.1, "clip")
     np.testing.assert_allclose(found, np.array([1.0, 0.3, 0.1]) / 1.4)
-    assert moved([0.5, 0.5], [1.0, 1.0], 1.0, 0.0, "clip").tolist() == [0.5, 0.5], "nothing is left: equal"
+    assert projected_step([0.5, 0.5], [1.0, 1.0], 1.0, 0.0, "clip").tolist() == [0.5, 0.5], (
+        "nothing is left: equal"
+    )
 
 
 @given(vectors, vectors, st.sampled_from(["clip", "simplex"]))
 def test_steps_stay_on_the_simplex(point: list[float], gradient: list[float], how: str) -> None:
     count = min(len(point), len(gradient))
-    d = moved(np.full(count, 1 / count), gradient[:count], 0.7, 0.5 / count, how)
+    d = projected_step(np.full(count, 1 / count), gradient[:count], 0.7, 0.5 / count, how)
     assert d.sum() == pytest.approx(1) and (d > 0).all()
 
 
@@ -172,23 +182,25 @@ def test_descent_finds_the_best_mixture(how: str) -> None:
     target = np.array([1.0, -0.5])
     d = np.full(3, 1 / 3)
     for _ in range(4000):
-        d = moved(d, corners.T @ (corners @ d - target), 0.02, 0.0, how)
+        d = projected_step(d, corners.T @ (corners @ d - target), 0.02, 0.0, how)
     np.testing.assert_allclose(d, [0.5, 0.5, 0.0], atol=0.02 if how == "clip" else 1e-6)
 
 
 def test_optimal_collaborators_by_both_rules() -> None:
     d = [0.4, 0.3, 0.25, 0.05]
-    assert necessary(d, 0, "relative", 0.7) == [0, 1]
-    assert necessary(d, 2, "relative", 0.7) == [0, 1, 2]
-    assert necessary(d, 0, "threshold", 0.5) == [0, 1, 2], "more than half of 1/4"
-    assert necessary(d, 3, "threshold", 0.5) == [0, 1, 2, 3], "the target itself belongs to it always"
-    assert necessary([1.0], 0, "relative", 0.7) == [0]
+    assert optimal_collaborators(d, 0, "relative", 0.7) == [0, 1]
+    assert optimal_collaborators(d, 2, "relative", 0.7) == [0, 1, 2]
+    assert optimal_collaborators(d, 0, "threshold", 0.5) == [0, 1, 2], "more than half of 1/4"
+    assert optimal_collaborators(d, 3, "threshold", 0.5) == [0, 1, 2, 3], (
+        "the target itself belongs to it always"
+    )
+    assert optimal_collaborators([1.0], 0, "relative", 0.7) == [0]
 
 
 def test_impossible_orders_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot all be"):
-        moved([0.5, 0.5], [0.0, 0.0], 0.1, 0.5, "clip")
+        projected_step([0.5, 0.5], [0.0, 0.0], 0.1, 0.5, "clip")
     with pytest.raises(ValueError, match="unknown projection"):
-        moved([0.5, 0.5], [0.0, 0.0], 0.1, 0.1, "sphere")
+        projected_step([0.5, 0.5], [0.0, 0.0], 0.1, 0.1, "sphere")
     with pytest.raises(ValueError, match="unknown rule"):
-        necessary([1.0], 0, "best", 0.1)
+        optimal_collaborators([1.0], 0, "best", 0.1)

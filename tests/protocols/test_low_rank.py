@@ -16,7 +16,7 @@ from protocols.shared.low_rank import (
     Sizes,
     best_factors,
     concatenated_factors,
-    refitted,
+    refit_factors,
     sum_of_products,
     with_factors,
     with_products,
@@ -150,7 +150,7 @@ def test_best_factors_cut_to_a_smaller_rank_are_the_best_of_that_rank(
     sizes = tuple([(inputs, rank, outputs, scale) for inputs, _, outputs, _ in given])
     products = vector(rng.standard_normal(sum(inputs * outputs for inputs, _, outputs, _ in given)))
     factors = best_factors(products, sizes=given)
-    found = refitted(factors, vector(drawn(sizes, rng)), given=given, sizes=sizes).numpy()
+    found = refit_factors(factors, vector(drawn(sizes, rng)), given=given, sizes=sizes).numpy()
     kept = tuple([(inputs, min(rank, most), outputs, scale) for inputs, most, outputs, _ in given])
     best = best_factors(products, sizes=kept).numpy()
     for one, other in zip(matrices(found, sizes), matrices(best, kept), strict=True):

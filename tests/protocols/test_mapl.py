@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from protocols.decentralized.mapl_plus import MaplPlus
 from protocols.framework.vectors import Vector
-from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, PeerWeights, learn_weights
+from protocols.mapl.graph_learning import AUTHORS_CODE, CollaborationWeights, GraphLearning, learn_weights
 from protocols.mapl.method import MAPL, MAPLAsynchronous, MaplClient
 from sim.core.simulation import Simulation
 from sim.errors import UserError
@@ -145,7 +145,7 @@ def test_rounds_are_algorithm_3(how: GraphLearning) -> None:
                 for i in range(count):
                     others = [j for j in range(count) if j != i and weights[i, j] > 0]
                     learned = learn_weights(
-                        PeerWeights(weights[i, i], {names[j]: weights[i, j] for j in others}),
+                        CollaborationWeights(weights[i, i], {names[j]: weights[i, j] for j in others}),
                         heads[i],
                         {names[j]: heads[j] for j in others},
                         int(sizes[i]),

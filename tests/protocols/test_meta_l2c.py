@@ -10,10 +10,10 @@ import torch
 
 from protocols.decentralized.meta_l2c import (
     MetaL2CAsynchronous,
-    WeighedUpdates,
+    MetaL2CBase,
     attention,
     encoder_slope,
-    sketched,
+    sketch_update,
 )
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
@@ -77,16 +77,16 @@ def test_sketches_keep_inner_products_on_average() -> None:
     other = other + one
     exact = (one @ other / one.norm() / other.norm()).item()
     found = [
-        (sketched(one, signs, 16) @ sketched(other, signs, 16)).item()
+        (sketch_update(one, signs, 16) @ sketch_update(other, signs, 16)).item()
         for signs in torch.tensor(rng.choice([-1.0, 1.0], size=(3000, 50)))
     ]
     assert np.mean(found) == pytest.approx(exact, abs=0.02)
-    assert torch.equal(sketched(torch.zeros(50), torch.ones(50), 16), torch.zeros(16))
+    assert torch.equal(sketch_update(torch.zeros(50), torch.ones(50), 16), torch.zeros(16))
 
 
-def client(world: Simulation, index: int) -> WeighedUpdates:
+def client(world: Simulation, index: int) -> MetaL2CBase:
     found = learner(world, index)
-    assert isinstance(found, WeighedUpdates)
+    assert isinstance(found, MetaL2CBase)
     return found
 
 
@@ -94,14 +94,14 @@ def client(world: Simulation, index: int) -> WeighedUpdates:
 def test_an_iteration_mixes_updates_by_these_weights(mode: str) -> None:
     seen: list[tuple[np.ndarray, ...]] = []
 
-    async def aggregate(self: WeighedUpdates, received: Mapping[str, Vector]) -> None:
+    async def aggregate(self: MetaL2CBase, received: Mapping[str, Vector]) -> None:
         before, phi, signs, own = (each.numpy() for each in (self.params, self.phi, self.signs, self.update))
         others = [each.numpy() for each in received.values()]
         await real(self, received)
         seen.append((before, self.params.numpy(), phi, signs, self.phi.numpy(), own, *others))
 
-    real, monkey = WeighedUpdates.aggregate, pytest.MonkeyPatch()
-    monkey.setattr(WeighedUpdates, "aggregate", aggregate)
+    real, monkey = MetaL2CBase.aggregate, pytest.MonkeyPatch()
+    monkey.setattr(MetaL2CBase, "aggregate", aggregate)
     options = ("protocol.encoder_rate=0", f"protocol.mode={mode}", "protocol.sketch=6", "protocol.hidden=4")
     try:
         with ran(DIGITS, *L2C, *options, "protocol.codes=3", "protocol.temperature=0.5", "run.iterations=3"):
@@ -187,7 +187,7 @@ def test_all_begin_with_the_same_encoder() -> None:
     world = make(DIGITS, *L2C)
     try:
         made = [one.fresh() for one in world.clients[:2]]
-        assert isinstance(made[0], WeighedUpdates) and isinstance(made[1], WeighedUpdates)
+        assert isinstance(made[0], MetaL2CBase) and isinstance(made[1], MetaL2CBase)
         np.testing.assert_array_equal(made[0].phi.numpy(), made[1].phi.numpy())
         np.testing.assert_array_equal(np.abs(made[0].signs.numpy()), 1.0)
     finally:

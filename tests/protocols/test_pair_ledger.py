@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.shared.pair_ledger import Account, Ledger
+from protocols.shared.pair_ledger import Account, PairStepLedger
 
 
 @dataclass
@@ -18,11 +18,11 @@ class End:
     leads: bool
     most: float
     value: float = 0.0
-    ledger: Ledger = field(init=False)
+    ledger: PairStepLedger = field(init=False)
     inbox: list[Account] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = PairStepLedger()
 
     def move(self, step: Any) -> None:
         self.value = min(self.most, max(-self.most, self.value + step))
@@ -98,7 +98,7 @@ def test_an_end_that_lost_its_books_takes_over_the_others(
     lost, other = ends[loser], ends[1 - loser]
     if other.ledger.taken == 0:
         return  # nothing of it is known to the other
-    lost.value, lost.ledger = 0.0, Ledger()
+    lost.value, lost.ledger = 0.0, PairStepLedger()
     lost.receive(other.ledger.account(other.value))
     assert lost.value == other.value
     assert lost.ledger.steps_in_all == other.ledger.steps_in_all
@@ -109,7 +109,7 @@ def test_an_end_that_lost_its_books_takes_over_the_others(
 
 
 def test_only_what_is_not_confirmed_travels() -> None:
-    first, second = Ledger(), Ledger()
+    first, second = PairStepLedger(), PairStepLedger()
     for step in (1.0, 2.0, 3.0):
         first.record(step)  # type: ignore[arg-type]
     assert first.account(6.0).steps == (1.0, 2.0, 3.0)

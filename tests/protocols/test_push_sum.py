@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.shared.push_sum import Mass
+from protocols.shared.push_sum import PushSumMass
 
 
-def gossiped(masses: list[Mass], rng: np.random.Generator, loss: float = 0.0) -> list[Mass]:
+def gossiped(masses: list[PushSumMass], rng: np.random.Generator, loss: float = 0.0) -> list[PushSumMass]:
     """After everybody has sent half of its mass to somebody else."""
     kept = [mass.half for mass in masses]
     for i, mass in enumerate(masses):
@@ -23,7 +23,7 @@ def gossiped(masses: list[Mass], rng: np.random.Generator, loss: float = 0.0) ->
 def test_mass_is_kept_and_everybody_learns_the_average(clients: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     numbers = rng.normal(size=(clients, 3))
-    masses = [Mass(row, 1.0) for row in numbers]
+    masses = [PushSumMass(row, 1.0) for row in numbers]
     for _ in range(100):
         masses = gossiped(masses, rng)
     np.testing.assert_allclose(sum(mass.numbers for mass in masses), numbers.sum(axis=0), atol=1e-9)
@@ -34,7 +34,7 @@ def test_mass_is_kept_and_everybody_learns_the_average(clients: int, seed: int) 
 
 def test_new_numbers_replace_the_old_ones_of_the_living_and_of_the_dead() -> None:
     rng = np.random.default_rng(1)
-    masses = [Mass(np.full(1, 100.0), 1.0) for _ in range(10)]
+    masses = [PushSumMass(np.full(1, 100.0), 1.0) for _ in range(10)]
     for _ in range(20):
         masses = gossiped(masses, rng)
     masses = masses[:6]  # what the others held is gone, what they sent is not
@@ -46,7 +46,7 @@ def test_new_numbers_replace_the_old_ones_of_the_living_and_of_the_dead() -> Non
 def test_own_numbers_count_a_little_more_when_mass_is_renewed() -> None:
     rng = np.random.default_rng(2)
     numbers = np.arange(20.0)
-    masses = [Mass(numbers[i : i + 1], 1.0) for i in range(20)]
+    masses = [PushSumMass(numbers[i : i + 1], 1.0) for i in range(20)]
     found = []
     for number in range(400):
         renewed = [mass.renewed(numbers[i : i + 1], 0.05) for i, mass in enumerate(masses)]

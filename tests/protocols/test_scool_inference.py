@@ -34,7 +34,7 @@ class Blocks:
         return np.arange(self.clients) != client
 
     def bound(self) -> float:
-        return block_model.bound(
+        return block_model.block_lower_bound(
             self.log_likelihoods,
             self.weights,
             self.memberships,
@@ -57,7 +57,7 @@ class Blocks:
 
     def infer_membership(self, client: int) -> None:
         others = self.others(client)
-        self.memberships[client] = block_model.membership(
+        self.memberships[client] = block_model.block_membership(
             self.concentrations[client],
             self.memberships[others],
             self.weights[client, others],
@@ -100,7 +100,7 @@ class MixedBlocks(Blocks):
         self.sending, self.receiving = [rng.dirichlet(np.ones(blocks), shape) for _ in range(2)]
 
     def bound(self) -> float:
-        return mixed_membership.bound(
+        return mixed_membership.mixed_lower_bound(
             self.log_likelihoods,
             self.weights,
             self.sending,
@@ -257,10 +257,10 @@ def test_a_row_of_attention_maximises_its_bound(temperature: float) -> None:
     best = exclusive_weights(-losses + prior, temperature)
 
     def value(logits: Floats) -> float:
-        return attention.bound(-losses, simplex(logits), prior, temperature)
+        return attention.attention_lower_bound(-losses, simplex(logits), prior, temperature)
 
     assert is_maximum(value, np.log(best))
-    at_best = attention.bound(-losses, best, prior, temperature)
+    at_best = attention.attention_lower_bound(-losses, best, prior, temperature)
     assert at_best == pytest.approx(temperature * logsumexp((-losses + prior) / temperature))
 
 
@@ -288,7 +288,7 @@ def test_training_the_encoder_raises_the_bound_of_attention() -> None:
     for _ in range(50):
         prior = attention.log_attention(encoder, sketches)
         weights = exclusive_weights(-losses + prior, 1.0)
-        values.append(attention.bound(-losses, weights, prior))
+        values.append(attention.attention_lower_bound(-losses, weights, prior))
         gradient = attention.encoder_gradient(encoder, sketches, weights)
         encoder, optimizer = optimizer.ascended(encoder, gradient)
     assert np.all(np.diff(values) > 0)
@@ -450,7 +450,7 @@ def test_rows_and_normalisations_hold(blocks: int, peers: int, seed: int) -> Non
     outgoing, incoming = rng.uniform(0, 1, (2, peers))
     probabilities = rng.uniform(0.001, 0.999, (blocks, blocks))
     gamma = block_model.concentration(own, rng.uniform(0.1, 3, blocks))
-    membership = block_model.membership(gamma, others, outgoing, incoming, probabilities)
+    membership = block_model.block_membership(gamma, others, outgoing, incoming, probabilities)
     sending = mixed_membership.sending_blocks(gamma, others, outgoing, probabilities)
     receiving = mixed_membership.receiving_blocks(logs, others, outgoing, probabilities)
     for rows in (membership, sending, receiving):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from protocols.decentralized.validation_trust import trust
+from protocols.decentralized.validation_trust import trust_weights
 from sim.errors import UserError
 from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
@@ -24,7 +24,7 @@ LOSSES = st.lists(st.floats(0, 6) | st.just(np.inf), min_size=2, max_size=7)
 
 @given(LOSSES, st.sampled_from(["loss", "perplexity"]))
 def test_weights_are_a_softmax(losses: list[float], judged_by: Any) -> None:
-    found = trust(losses, judged_by)
+    found = trust_weights(losses, judged_by)
     if np.isinf(losses).all():
         assert found.tolist() == [1.0] + [0.0] * (len(losses) - 1)
         return
@@ -36,8 +36,8 @@ def test_weights_are_a_softmax(losses: list[float], judged_by: Any) -> None:
 
 
 def test_perplexities_that_no_number_holds_weigh_nothing() -> None:
-    assert trust([900.0, 1.0], "perplexity").tolist() == [0.0, 1.0]
-    assert trust([900.0, 950.0], "perplexity").tolist() == [1.0, 0.0]
+    assert trust_weights([900.0, 1.0], "perplexity").tolist() == [0.0, 1.0]
+    assert trust_weights([900.0, 950.0], "perplexity").tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("judged_by", ["loss", "perplexity"])

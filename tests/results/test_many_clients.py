@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sim.results.population import Panel
+from sim.results.population import ClientPanelData
 from sim.run.summary import _finite
 
 
@@ -27,6 +27,8 @@ def test_whose_values_count_is_found_without_a_look_at_all_others() -> None:
 
 def test_the_last_value_of_each_client_is_that_of_its_last_measurement() -> None:
     nothing = np.nan
-    panel = Panel(np.arange(3.0), np.array([[1, 2, nothing], [nothing, 3, nothing], [nothing, 4, nothing]]))
+    panel = ClientPanelData(
+        np.arange(3.0), np.array([[1, 2, nothing], [nothing, 3, nothing], [nothing, 4, nothing]])
+    )
     assert panel.last.tolist()[:2] == [1.0, 4.0]
     assert np.isnan(panel.last[2])

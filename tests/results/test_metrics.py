@@ -12,8 +12,8 @@ from sim.results.metrics import (
     Series,
     accuracy_summary,
     bytes_to_target,
+    gain_summary,
     graph_summary,
-    help_summary,
     share_better,
     time_to_target,
     worst_decile,
@@ -187,7 +187,7 @@ def test_share_better():
 def test_help_says_by_how_much_and_for_whom():
     own = {"a": 0.75, "b": 0.5, "c": 0.25, "new": 1.0}
     alone = {"a": 0.25, "b": 0.5, "c": 0.5, "gone": 0.5}
-    assert help_summary(own, alone) == {
+    assert gain_summary(own, alone) == {
         "better": 1,
         "worse": 1,
         "mean_alone": 1.25 / 3,
@@ -195,8 +195,8 @@ def test_help_says_by_how_much_and_for_whom():
         "least": {"client": "c", "gain": -0.25},
         "most": {"client": "a", "gain": 0.5},
     }
-    assert help_summary(own, alone, higher_is_better=False)["most"] == {"client": "c", "gain": 0.25}
-    assert help_summary(own, {}) is None
+    assert gain_summary(own, alone, higher_is_better=False)["most"] == {"client": "c", "gain": 0.25}
+    assert gain_summary(own, {}) is None
 
 
 def test_targets():
@@ -213,5 +213,5 @@ def test_targets():
 def test_models_that_are_no_numbers_are_not_compared():
     own, alone = {"a": 0.5, "b": math.nan, "c": 0.7}, {"a": 0.4, "b": 0.5, "c": math.nan}
     assert share_better(own, alone) == 1.0
-    assert help_summary(own, alone)["mean_gain"] == pytest.approx(0.1)
-    assert help_summary({"b": math.nan}, alone) is None
+    assert gain_summary(own, alone)["mean_gain"] == pytest.approx(0.1)
+    assert gain_summary({"b": math.nan}, alone) is None

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from sim.results.outcome import answer, catching_up, headlines, interrupted, moves, whom, why_failed
+from sim.results.outcome import (
+    catching_up,
+    clients_text,
+    interrupted,
+    main_problems,
+    move_counts_text,
+    result_sentence,
+    why_failed,
+)
 
 CLIENTS = {"client_names": ["client-0", "client-1", "client-2"], "clients": {"alive": 3}}
 FIRST = {"actor": "client-1", "seconds": 12.5, "error": "TypeError: no"}
@@ -39,9 +47,9 @@ def test_a_run_that_was_interrupted_says_after_how_much_of_it(summary, said):
 
 def test_comings_and_goings_add_up_and_what_nobody_did_is_left_out():
     counts = {"initial": 6, "joined": 39, "left": 0, "crashed": 1174, "rejoined": 1140, "alive": 11}
-    assert moves({"clients": counts}) == ["39 joined", "1,140 rejoined", "1,174 crashed"]
+    assert move_counts_text({"clients": counts}) == ["39 joined", "1,140 rejoined", "1,174 crashed"]
     restarts = {"initial": 5, "rejoined": 1, "left": 2, "failed": 3, "restarted": 2, "alive": 3}
-    assert moves({"clients": restarts}) == ["1 rejoined", "2 restarted", "2 left", "3 failed"]
+    assert move_counts_text({"clients": restarts}) == ["1 rejoined", "2 restarted", "2 left", "3 failed"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +86,7 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
         "help": {"mean_gain": gain},
         "population": {"newcomers": 1, "caught_up": 1, "departures": 3, "recovered": 2},
     }
-    assert plain(answer(summary)) == (
+    assert plain(result_sentence(summary)) == (
         f"The clients reach 90.0% on average; {said}; the newcomer caught up with the other clients; "
         "after 2 of 3 departures, the other clients recovered fully."
     )
@@ -104,21 +112,21 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
     ],
 )
 def test_who_failed_of_how_many_and_of_what(summary: dict[str, Any], line: str) -> None:
-    assert [plain(said) for said in headlines(summary)] == [line]
+    assert [plain(said) for said in main_problems(summary)] == [line]
     assert plain(why_failed(summary)) == line
 
 
 def test_failures_that_restarts_answered_fail_no_run() -> None:
-    assert headlines(failed(restarts=2)) == ["2 failures were followed by a restart"]
+    assert main_problems(failed(restarts=2)) == ["2 failures were followed by a restart"]
     assert why_failed(failed(restarts=2)) is None
-    assert len(headlines(failed("client-1", restarts=2))) == 2
+    assert len(main_problems(failed("client-1", restarts=2))) == 2
 
 
 @pytest.mark.parametrize(
     ("at_end", "fails"), [([], False), (["client-2"], False), (["client-0", "client-1", "client-2"], True)]
 )
 def test_models_that_are_no_numbers_fail_a_run_if_there_is_no_other(at_end: list[str], fails: bool) -> None:
-    [line] = headlines(diverged(*at_end))
+    [line] = main_problems(diverged(*at_end))
     count = len(at_end)
     said = f"diverged: {count} of 3 models are not finite at the end (first: loss of client-2 at 20 s)"
     assert plain(line) == said
@@ -126,10 +134,10 @@ def test_models_that_are_no_numbers_fail_a_run_if_there_is_no_other(at_end: list
 
 
 def test_nothing_is_said_where_nothing_went_wrong() -> None:
-    assert headlines(CLIENTS | {"failed": None, "non_finite": None}) == []
+    assert main_problems(CLIENTS | {"failed": None, "non_finite": None}) == []
     assert why_failed(CLIENTS) is None
 
 
 def test_of_whom_the_accuracy_is() -> None:
-    assert whom(CLIENTS | {"accuracy": {"clients": 3}}) == "3 clients"
-    assert whom(CLIENTS | {"accuracy": {"clients": 1}}) == "1 of 3 clients"
+    assert clients_text(CLIENTS | {"accuracy": {"clients": 3}}) == "3 clients"
+    assert clients_text(CLIENTS | {"accuracy": {"clients": 1}}) == "1 of 3 clients"

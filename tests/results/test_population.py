@@ -4,11 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.results.kaplan_meier import TimesToReach, median_time
+from sim.results.kaplan_meier import CensoredTimes, median_time
 from sim.results.metrics import Series
 from sim.results.population import (
+    ClientPanelData,
     LifecycleEvent,
-    Panel,
     Population,
     catch_up_time,
     dip_and_recovery,
@@ -72,7 +72,7 @@ def test_the_time_to_half_counts_those_that_never_did(
     reached: list[float], watched: list[float], half: float | None
 ) -> None:
     times: list[float | None] = [*reached, *[None] * len(watched)]
-    assert median_time(TimesToReach.of(times, [*reached, *watched])) == half
+    assert median_time(CensoredTimes.of(times, [*reached, *watched])) == half
 
 
 def test_who_has_settled() -> None:
@@ -92,7 +92,7 @@ def test_who_has_settled() -> None:
 
 
 # Clients 0 and 1 stay, 2 crashes at 12 s, 3 joins at 15 s and is never as good, 4 joins at 25 s.
-PANEL = Panel(
+PANEL = ClientPanelData(
     np.array([0.0, 10.0, 20.0, 30.0, 40.0]),
     np.array(
         [
@@ -134,7 +134,7 @@ def test_newcomers_that_never_catch_up_are_counted_for_as_long_as_they_were_watc
     moves = [LifecycleEvent(5.0, client, "join") for client in (1, 2, 3, 4)] + [
         LifecycleEvent(22.0, 2, "crash")
     ]
-    population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
+    population = Population(ClientPanelData(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
     assert [population._watched(move) for move in moves[:4]] == [35.0, 15.0, 35.0, 35.0]
     assert population._watched(LifecycleEvent(41.0, 0, "join")) == 0.0
     summary = population.summary()
@@ -149,7 +149,7 @@ def test_a_life_that_ended_before_catching_up_never_did() -> None:
         LifecycleEvent(15.0, 1, "crash"),
         LifecycleEvent(25.0, 1, "rejoin"),
     ]
-    summary = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0]), values), moves).summary()
+    summary = Population(ClientPanelData(np.array([0.0, 10.0, 20.0, 30.0]), values), moves).summary()
     assert (summary["newcomers"], summary["caught_up"]) == (2, 1)
     assert (summary["went_before"], summary["still_behind"]) == (1, 0)
     assert summary["catch_up_seconds"] == {"median": 5.0, "max": 5.0}
@@ -160,12 +160,14 @@ def test_who_was_there_counts_until_it_goes_and_not_when_it_is_back() -> None:
     values = np.array([[0.9, 0.9, NAN], [0.9, 0.9, 0.5], [0.9, NAN, 0.6], [0.9, 0.1, 0.6], [0.9, 0.2, 0.6]])
     back = LifecycleEvent(25.0, 1, "rejoin", "fresh")
     moves = [LifecycleEvent(5.0, 2, "join"), LifecycleEvent(15.0, 1, "crash"), back]
-    population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
+    population = Population(ClientPanelData(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
     assert population.catch_up(moves[0]) is None, "its bar is 0.9; with client 1's second life it was 0.5"
     assert population.dip(2.0) == (0.0, 0.0), "nor is that life a dip of those who survived the first"
     # Gone and back within the two evaluations: it is not one of the survivors.
     quick = [LifecycleEvent(24.0, 1, "crash"), LifecycleEvent(26.0, 1, "rejoin", "fresh")]
-    assert Population(Panel(np.array([20.0, 30.0]), np.array([[0.9, 0.9], [0.9, 0.1]])), quick).dip(24.0) == (
+    assert Population(ClientPanelData(np.array([20.0, 30.0]), np.array([[0.9, 0.9], [0.9, 0.1]])), quick).dip(
+        24.0
+    ) == (
         0.0,
         0.0,
     )
@@ -184,12 +186,12 @@ def test_departures_between_two_evaluations_are_one() -> None:
 
 
 def test_who_comes_back_is_not_its_own_incumbent() -> None:
-    panel = Panel(np.array([0.0, 10.0]), np.array([[0.5, 1.0], [0.5, 0.5]]))
+    panel = ClientPanelData(np.array([0.0, 10.0]), np.array([[0.5, 1.0], [0.5, 0.5]]))
     back = LifecycleEvent(6.0, 1, "rejoin")
     population = Population(panel, [back])
     assert population.catch_up(back) == 4.0, "0.5 is as good as client 0; with its former self: 0.75"
     assert not population.has_incumbents(LifecycleEvent(-1.0, 1, "join")), "nobody was there before"
-    alone = Panel(np.array([0.0, 10.0]), np.array([[0.5], [0.25]]))
+    alone = ClientPanelData(np.array([0.0, 10.0]), np.array([[0.5], [0.25]]))
     assert not Population(alone, []).has_incumbents(LifecycleEvent(6.0, 0, "rejoin"))
 
 

@@ -46,8 +46,8 @@ def test_share_and_number():
     assert text.share(0.8754) == "87.5%"
     assert text.number(10480) == "10,480"
     assert text.number(40.0415) == "40.04"
-    assert text.points(0.0934) == "+9.3"
-    assert text.points(-0.0934) == "\N{MINUS SIGN}9.3"
+    assert text.percentage_points(0.0934) == "+9.3"
+    assert text.percentage_points(-0.0934) == "\N{MINUS SIGN}9.3"
     assert text.share(None) == text.number(None) == text.size(None) == text.NOTHING
 
 

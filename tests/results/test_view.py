@@ -8,7 +8,7 @@ from sim.results.metrics import Metrics
 from sim.results.report import page as report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
-from sim.results.view import RunView, evenly
+from sim.results.view import RunView, evenly_spaced_positions
 from tests.results.synthetic import LEAST
 
 
@@ -157,7 +157,7 @@ def test_question_is_the_first_comment(run, toml, question):
 
 @given(st.integers(0, 500), st.integers(2, 60))
 def test_evenly_keeps_both_ends(count, most):
-    chosen = evenly(count, most).tolist()
+    chosen = evenly_spaced_positions(count, most).tolist()
     assert len(chosen) == min(count, most)
     assert chosen == sorted(set(chosen))
     assert not chosen or (chosen[0], chosen[-1]) == (0, count - 1)

@@ -5,7 +5,7 @@ import html
 import pytest
 
 from actors.message import Envelope
-from sim.results.report.one_client import course, waited_for
+from sim.results.report.one_client import client_measure_curves, waits_by_peer_figure
 from sim.results.report.tables import clients_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
@@ -68,7 +68,7 @@ def test_a_wait_is_for_the_last_message_of_the_instant_in_which_it_ends(view):
 
 
 def test_the_picture_and_the_table_say_so(view):
-    bars = {trace.meta: trace for trace in as_plotly(waited_for(view)).data if trace.type == "bar"}
+    bars = {trace.meta: trace for trace in as_plotly(waits_by_peer_figure(view)).data if trace.type == "bar"}
     assert list(bars["client-0"].x) == [10.0, 4.0, 10.0]
     assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in bars["client-0"].text] == [
         "client-2: 10 s",
@@ -85,7 +85,7 @@ def test_the_picture_and_the_table_say_so(view):
 
 
 def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
-    figure = as_plotly(course(view))
+    figure = as_plotly(client_measure_curves(view))
     worst = view.clients[view.worst_first[0]]
     shown = [trace for trace in figure.data if trace.visible is not False]
     assert [trace.meta for trace in shown] == [None, worst, worst]
@@ -96,7 +96,9 @@ def test_one_client_is_shown_beside_the_mean_and_itself_alone(view):
 
 def test_without_messages_nobody_knows(tmp_path):
     view = RunView(write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=2))
-    assert find_waits(view, [0]) is None and kept_waiting_s(view) is None and waited_for(view) is None
+    assert (
+        find_waits(view, [0]) is None and kept_waiting_s(view) is None and waits_by_peer_figure(view) is None
+    )
     assert "waiting time caused" not in clients_table(view).heads
 
 

@@ -19,8 +19,8 @@ from sim.run.collection import GarbageCollection
 from sim.run.resume.checkpoint import Checkpoint
 from sim.run.resume.held_vectors import name_of_owner
 from sim.run.resume.resuming import ResumableRun
-from sim.run.save.provenance import made_by
-from sim.run.setup.builder import PreparedRun, built
+from sim.run.save.provenance import conditions_of_run
+from sim.run.setup.builder import PreparedRun, building_process
 from sim.scenario.scenario import Scenario
 from tests.resume.same import require_same_rows
 
@@ -100,7 +100,7 @@ def require_same_end(scenario: Scenario, whole: Whole, at: Checkpoint, log: Path
 
 @contextmanager
 def ready(scenario: Scenario) -> Iterator[PreparedRun]:
-    with built(scenario, None, "cpu") as run:
+    with building_process(scenario, None, "cpu") as run:
         simulation = run.simulation
         simulation.add_hook(GarbageCollection())
         yield run
@@ -109,4 +109,4 @@ def ready(scenario: Scenario) -> Iterator[PreparedRun]:
 
 
 def made(run: PreparedRun) -> dict[str, str]:
-    return made_by(run.scenario, run.simulation.engine.device)
+    return conditions_of_run(run.scenario, run.simulation.engine.device)

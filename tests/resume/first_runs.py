@@ -15,7 +15,7 @@ from typing import Any
 
 import tomli_w
 
-from sim.core.process import quiet_collector
+from sim.core.process import without_garbage_collection
 from sim.errors import UserError
 from sim.learning.engine.snapshot import collect_garbage, pool_snapshots
 from sim.run.setup.builder import build
@@ -40,7 +40,7 @@ def left_by(text: str, overrides: Sequence[str]) -> tuple[str, dict[int, list[in
     """A run's trace hash, and which rows of each width were free in the end."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = load_scenario(write(Path(folder), text), overrides)
-        with quiet_collector(), closing(build(scenario, device="cpu")) as simulation:
+        with without_garbage_collection(), closing(build(scenario, device="cpu")) as simulation:
             engine = simulation.engine
             simulation.add_hook(AtEvaluations(lambda _: collect_garbage(engine)))
             simulation.run()

@@ -17,10 +17,16 @@ from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.nodes import Slot
 from sim.learning.engine.graph.operations import Operation, Train
 from sim.learning.engine.lineage import ColumnRange, Lineage, Source
-from sim.learning.engine.recorded import Computation, PendingFactor, RecordedEngine, RecordedFactor, owner
+from sim.learning.engine.recorded import (
+    Computation,
+    PendingFactor,
+    RecordedEngine,
+    RecordedFactor,
+    slot_identity,
+)
 from sim.learning.engine.snapshot import VectorId
 from sim.learning.engine.vector_pool import VectorPool
-from sim.run.resume.lineage import EvaluatedModelsObserver, Moment, SimulationWithModels
+from sim.run.resume.lineage import EvaluatedModelsObserver, ModelAtTime, SimulationWithModels
 from sim.run.setup.builder import build
 from tests.simulation.worlds import load
 
@@ -42,7 +48,7 @@ class KeepingEngine(RecordedEngine):
 
     def vector(self, values: Any) -> Any:
         vector = super().vector(values)
-        self.kept[owner(vector.slot())] = vector.slot()
+        self.kept[slot_identity(vector.slot())] = vector.slot()
         return vector
 
     def submit(
@@ -51,7 +57,7 @@ class KeepingEngine(RecordedEngine):
         CALLS.clear()
         slots = super().submit(operation, inputs, payload, pools)
         self.gradients[len(self.records) - 1] = CALLS.copy()
-        self.kept |= {owner(slot): slot for slot in slots}
+        self.kept |= {slot_identity(slot): slot for slot in slots}
         return slots
 
     def values(self, of: VectorId) -> np.ndarray:
@@ -155,7 +161,7 @@ def value(engine: KeepingEngine, factor: RecordedFactor) -> float:
     return factor
 
 
-def width_of(moment: Moment) -> int:
+def width_of(moment: ModelAtTime) -> int:
     return moment.terms[0][0].width
 
 

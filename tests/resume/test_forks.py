@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.results.report.curves import differences_table
+from sim.results.report.curves import fork_differences_table
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.run.options import RunOptions
@@ -149,7 +149,7 @@ def report_shows_both_futures(fork: Path, parent: Path) -> None:
         assert panel is not None
         assert numbers(lines[name], "y") == pytest.approx(np.nanmean(panel.values[1:], axis=1))
         at_end[name] = panel.values[-1]
-    table = differences_table(views["this run"])
+    table = fork_differences_table(views["this run"])
     assert table is not None and len(table.rows) == 6
     for row in table.rows:
         client, *cells = row

@@ -17,7 +17,7 @@ from sim.learning.engine.lineage import OPTIMIZER, SAMPLES, UNKNOWN, Lineage
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.recorded import RecordedEngine, recorded_terms
 from sim.learning.engine.replay_log import RecordedReadLog
-from sim.run.resume.lineage import EvaluatedModelsObserver, lineage_of, traced
+from sim.run.resume.lineage import EvaluatedModelsObserver, lineage_of, trace_model_sources
 from sim.run.resume.model_sources import model_source_lines
 from tests.draws import examples
 from tests.fuzz.worlds import SCENARIOS
@@ -203,7 +203,7 @@ def of_run(folder: Path, text: str, *overrides: str) -> pl.DataFrame:
     with kept(folder, text, *overrides) as simulation:
         engine, observer = simulation.engine, simulation.observer
         assert isinstance(engine, KeepingEngine) and isinstance(observer, EvaluatedModelsObserver)
-        return traced(simulation, observer.moments, engine.factors()).sources
+        return trace_model_sources(simulation, observer.moments, engine.factors()).sources
 
 
 REPLAYED = {

@@ -13,7 +13,7 @@ from sim.learning.engine.graph.operations import Mix, Operation
 from sim.learning.engine.replay_log import ReplayedReadLog
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.local_baseline import record_ending
+from sim.run.local_baseline import record_final_metrics
 from sim.run.options import RunOptions
 from sim.run.resume.explain import replaying
 from sim.run.running import RunResult, run_scenario
@@ -45,7 +45,7 @@ def require_same_walk(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Non
     scenario = load_scenario(result.directory / "scenario.toml")
     with replaying(scenario, directory, device="cpu") as simulation:
         simulation.run()
-        record_ending(simulation, None)
+        record_final_metrics(simulation, None)
         assert simulation.trace.hash() == result.summary["trace_hash"]
         assert same(simulation.observer.metrics.to_table(), directory, "metrics")
         assert same(simulation.observer.metrics.graph_table(), directory, "graph")

@@ -136,9 +136,9 @@ def test_nodes_that_would_compute_something_else_are_refused(
             build(scenario, device="cpu", workers=make)
         return str(refused.value)
 
-    conditions = on_ray._conditions()
+    conditions = on_ray._result_conditions()
     with monkeypatch.context() as patched:
-        patched.setattr(on_ray, "_conditions", lambda: conditions | {"torch": "1.0"})
+        patched.setattr(on_ray, "_result_conditions", lambda: conditions | {"torch": "1.0"})
         node = f"a node of the Ray cluster has torch {conditions['torch']}"
         assert refusal() == f"--on ray: {node}, but the run's machine has 1.0"
     with monkeypatch.context() as patched:  # a folder that hides the package of these names

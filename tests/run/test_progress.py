@@ -12,7 +12,7 @@ from sim.core.simulation import Simulation
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.save.progress import ALONE, RUNNING, WRITING, Progress
-from sim.run.save.watcher import Pace
+from sim.run.save.watcher import RemainingTimeEstimate
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
 
 BY_ITERATIONS = QUADRATIC.replace('duration = "10 s"', "iterations = 40")
@@ -130,7 +130,7 @@ def test_models_that_are_not_finite_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_rest_takes_as_long_as_of_late() -> None:
-    pace = Pace()
+    pace = RemainingTimeEstimate()
     assert pace.remaining_s(5.0, 0.0) is None, "after the start"
     assert pace.remaining_s(5.5, 0.1) is None, "too short to say"
     assert pace.remaining_s(10.0, 0.25) == pytest.approx(15.0)
@@ -141,7 +141,7 @@ def test_the_rest_takes_as_long_as_of_late() -> None:
 
 
 def test_no_estimate_where_nothing_happens() -> None:
-    pace = Pace()
+    pace = RemainingTimeEstimate()
     assert [pace.remaining_s(float(second), 0.5) for second in range(100)] == [None] * 100
     assert pace.remaining_s(100.0, 0.4) is None, "a newcomer has fewer iterations"
     assert pace.remaining_s(101.0, 0.5000001) is None, "weeks, by what two minutes show"
@@ -150,7 +150,7 @@ def test_no_estimate_where_nothing_happens() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=50))
 def test_an_estimate_is_neither_negative_nor_absurd(looks: list[tuple[float, float]]) -> None:
-    pace, elapsed_s = Pace(), 0.0
+    pace, elapsed_s = RemainingTimeEstimate(), 0.0
     for later_s, share in looks:
         elapsed_s += later_s
         remaining_s = pace.remaining_s(elapsed_s, share)

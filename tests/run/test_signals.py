@@ -257,5 +257,5 @@ def test_a_signal_while_the_second_run_is_started_ends_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        sim.run.verifying._output([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
+        sim.run.verifying._run_command([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
     assert time.monotonic() - before < 300

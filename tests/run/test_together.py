@@ -14,14 +14,14 @@ from sim.errors import UserError
 from sim.learning.engine.graph.batch_operations import Outputs
 from sim.learning.engine.together import meeting as meetings
 from sim.learning.engine.together.common_data import CommonData
-from sim.learning.engine.together.merging import Call, Merging
+from sim.learning.engine.together.merging import EngineCall, Merging
 from sim.learning.objectives import cross_entropy
 from sim.results.store.output_dir import READS
 from sim.run import together
 from sim.run.options import RunOptions
 from sim.run.resume.resuming import ResumableRun
 from sim.run.running import RunResult, run_scenario
-from sim.run.together import Seat, run_together
+from sim.run.together import JointRunHook, run_together
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
 from tests.learning.engines import new_engine
@@ -35,7 +35,7 @@ SEEDS = (1, 2, 3)
 
 
 def run_once(
-    seat: Seat | None, file: Path, overrides: Sequence[str], seed: int, out: Path, **options: Any
+    seat: JointRunHook | None, file: Path, overrides: Sequence[str], seed: int, out: Path, **options: Any
 ) -> RunResult:
     scenario = load_scenario(file, overrides, seed)
     options = {"report": False, "overwrite": True, "device": "cpu"} | options
@@ -69,7 +69,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     found = {"calls": 0, "merged": 0}
     results = Merging.results
 
-    def counted(self: Merging, calls: Sequence[Call]) -> Any:
+    def counted(self: Merging, calls: Sequence[EngineCall]) -> Any:
         found["calls"] += 1
         found["merged"] += len(calls)
         return results(self, calls)
@@ -148,12 +148,12 @@ def test_outputs_are_merged_only_if_they_are_equal_to_the_last_bit(way: str, is_
 
 
 def test_a_run_that_fails_takes_nobody_with_it(tmp_path: Path) -> None:
-    runs: list[Callable[[Seat | None], Any]] = [
+    runs: list[Callable[[JointRunHook | None], Any]] = [
         partial(run_once, file=write(tmp_path, DIGITS), overrides=(), seed=seed, out=tmp_path / "together")
         for seed in SEEDS
     ]
 
-    def broken(seat: Seat | None) -> Any:
+    def broken(seat: JointRunHook | None) -> Any:
         with pytest.raises(UserError, match=r"protocol\.name"):
             run_once(seat, write(tmp_path, DIGITS), ["protocol.name=nothing"], 1, tmp_path / "broken")
         return "broken"
@@ -169,7 +169,7 @@ def test_an_error_of_a_merged_call_reaches_only_the_run_that_caused_it(
 ) -> None:
     results = Merging.results
 
-    def fails(self: Merging, calls: Sequence[Call]) -> Any:
+    def fails(self: Merging, calls: Sequence[EngineCall]) -> Any:
         if any(call.run == 1 and call.operation.is_job for call in calls):
             raise ValueError("of run 1")
         return results(self, calls)
@@ -177,7 +177,7 @@ def test_an_error_of_a_merged_call_reaches_only_the_run_that_caused_it(
     monkeypatch.setattr(Merging, "results", fails)
     file, found = write(tmp_path, DIGITS), {}
 
-    def run(seat: Seat | None, seed: int) -> Any:
+    def run(seat: JointRunHook | None, seed: int) -> Any:
         try:
             found[seed] = run_once(seat, file, (), seed, tmp_path / "together").directory
         except ValueError as error:
@@ -194,7 +194,7 @@ def test_a_call_without_memory_is_computed_run_by_run(
 ) -> None:
     results, failures = Merging.results, []
 
-    def out_of_memory(self: Merging, calls: Sequence[Call]) -> Any:
+    def out_of_memory(self: Merging, calls: Sequence[EngineCall]) -> Any:
         if len(calls) > 1:
             failures.append(len(calls))
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")

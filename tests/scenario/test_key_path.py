@@ -2,7 +2,7 @@
 
 import copy
 
-from sim.scenario.key_path import matching_paths, put, replaced, value_at
+from sim.scenario.key_path import matching_paths, set_value_at, value_at, with_value_at
 
 FILE = {"network": {"latency": "1 ms", "class": [{"latency": {"kind": "a"}}, {"loss": 0.1}]}, "churn": []}
 
@@ -17,15 +17,15 @@ def test_a_star_is_each_item_of_a_list_and_what_is_missing_is_left_out() -> None
 
 def test_values_are_found_and_put() -> None:
     file = copy.deepcopy(FILE)
-    put(file, "network.class.1", {"latency": 3})
-    put(file, "run", 1)
+    set_value_at(file, "network.class.1", {"latency": 3})
+    set_value_at(file, "run", 1)
     assert value_at(file, "network.class.1.latency") == 3 and value_at(file, "run") == 1
     assert value_at(file, "network.class.2") is value_at(file, "network.latency.kind") is None
 
 
 def test_a_replaced_place_leaves_the_original_as_it_was() -> None:
     before = copy.deepcopy(FILE)
-    after = replaced(FILE, "network.class.0.latency", 5)
+    after = with_value_at(FILE, "network.class.0.latency", 5)
     assert before == FILE
     assert after["network"]["class"] == [{"latency": 5}, {"loss": 0.1}]
     assert after["churn"] is FILE["churn"]

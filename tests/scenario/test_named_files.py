@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.files.named_files import NamesFile
+from sim.files.named_files import FileNameKey
 from sim.plugins.point import annotated
 from sim.scenario.resolved import digest, digests_of_files
 from sim.scenario.scenario import load_scenario
@@ -40,5 +40,5 @@ def test_the_content_of_a_file_under_a_new_key_is_in_the_digest(tmp_path: Path, 
 
 
 def test_keys_of_files_have_the_type_of_one() -> None:
-    keys = {path.rpartition(".")[2] for path in annotated(Sections, NamesFile)}
+    keys = {path.rpartition(".")[2] for path in annotated(Sections, FileNameKey)}
     assert keys == {"file", "test_file", "validation_file", "path", "source", "tokenizer", "base", "start"}

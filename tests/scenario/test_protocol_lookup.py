@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sim.errors import UserError
-from sim.files.named_files import files_beside
+from sim.files.named_files import resolving_file_names
 from sim.scenario.protocol_lookup import list_protocols, load_protocol, method_files
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
@@ -59,7 +59,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def find(name: str, folder: Path | None = None) -> Any:
-    with files_beside(folder / "scenario.toml") if folder else nullcontext():
+    with resolving_file_names(folder / "scenario.toml") if folder else nullcontext():
         return load_protocol(name).found
 
 

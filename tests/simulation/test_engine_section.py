@@ -13,7 +13,7 @@ import torch
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData
-from sim.learning.engine.autotune import Trial, usable_cores
+from sim.learning.engine.autotune import TimedTrainingStep, usable_cores
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph import sampler
@@ -39,10 +39,10 @@ def flags() -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
 def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trial, "fastest_backend", lambda *arguments: way)
+    monkeypatch.setattr(TimedTrainingStep, "fastest_backend", lambda *arguments: way)
     first = run(tmp_path, DIGITS, FASTEST, "run.compare_alone=true")
     assert first.summary["engine"]["ways"] == [way]
-    monkeypatch.delattr(Trial, "fastest_backend")  # nothing is measured again
+    monkeypatch.delattr(TimedTrainingStep, "fastest_backend")  # nothing is measured again
     again = load_scenario(first.directory / "scenario.toml")
     assert again.engine.way == way
     second = run_scenario(again, RunOptions(out=tmp_path / "again", device="cpu"))
@@ -55,7 +55,7 @@ def test_a_real_measurement(tmp_path: Path) -> None:
 
 
 def test_checking_a_scenario_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(Trial, "fastest_backend")
+    monkeypatch.delattr(TimedTrainingStep, "fastest_backend")
     check(load(tmp_path, DIGITS, FASTEST, "engine.precision=bfloat16"))
 
 
@@ -108,7 +108,7 @@ def test_the_way_is_measured_with_the_threads_that_are_stated(
         seen.append(torch.get_num_threads())
         return "vmap"
 
-    monkeypatch.setattr(Trial, "fastest_backend", fastest_way)
+    monkeypatch.setattr(TimedTrainingStep, "fastest_backend", fastest_way)
     run(tmp_path, DIGITS, "engine.threads=2", FASTEST)
     assert seen == [2]
 
@@ -269,7 +269,10 @@ def test_a_scenario_names_its_devices(tmp_path: Path, monkeypatch: pytest.Monkey
     scenario = load(tmp_path, DIGITS, TWO)
     assert engine_of.first_device(scenario.engine.devices, "auto") == torch.device("cuda:0")
     monkeypatch.setattr(engine_of, "DeviceWorkers", lambda devices, data: devices)
-    assert engine_of.threads_here(scenario, client_data()) == [torch.device("cuda:0"), torch.device("cuda:1")]
+    assert engine_of.local_workers(scenario, client_data()) == [
+        torch.device("cuda:0"),
+        torch.device("cuda:1"),
+    ]
     check(scenario)
 
 

@@ -22,7 +22,7 @@ def collections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(generation)
         return collect(generation)
 
-    monkeypatch.setattr(process, "_finished", process._FinishedRuns())
+    monkeypatch.setattr(process, "_finished", process._MemoryOfFinishedRuns())
     monkeypatch.setattr("sim.core.simulation.run_finished", lambda held: process._finished.add(held))
     monkeypatch.setattr(gc, "collect", counted)
     monkeypatch.setattr(gc, "unfreeze", lambda: None)  # which collects garbage between tests

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sim.core.process import quiet_collector
+from sim.core.process import without_garbage_collection
 from sim.run.collection import GarbageCollection
 from tests.simulation.worlds import simulation
 
@@ -152,7 +152,7 @@ class Ran:
         (folder / "own.py").write_text(METHOD)
         before, keep = keep, by
         try:
-            with quiet_collector(), simulation(folder, WORLD, *overrides) as built:
+            with without_garbage_collection(), simulation(folder, WORLD, *overrides) as built:
                 built.add_hook(GarbageCollection())
                 if collects is not None:
                     gc.enable()

@@ -18,7 +18,7 @@ from sim.results.metrics import Metrics
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup.builder import build
-from sim.run.summary import _at_least_validation_loss, undefined
+from sim.run.summary import _quality_at_best_validation, undefined_metric_lines
 from tests.own.data_worlds import built, load, owned
 
 TAGS = """
@@ -180,7 +180,7 @@ def test_to_find_the_least_validation_losses_looks_at_what_was_measured_once(
 
     monkeypatch.setattr(Metrics, "_recorded", look)
     names = [client.name for client in simulation.clients]
-    assert len(_at_least_validation_loss(simulation, names)) == len(names) > 2
+    assert len(_quality_at_best_validation(simulation, names)) == len(names) > 2
     assert len(looks) <= 2
 
 
@@ -232,7 +232,7 @@ def load(rng):
             areas = [metrics.roc_auc_score(y == each, chances[:, each]) for each in np.unique(y)]
             assert value == pytest.approx(np.mean(areas)) and (len(areas) == 3) == (value == found[0])
         assert np.isnan(found[2])
-        [said] = undefined(simulation)
+        [said] = undefined_metric_lines(simulation)
     assert said == (
         "auc is undefined for 1 of 3 clients (client-2), whose test samples are all of one class; "
         "its mean is over the other clients"

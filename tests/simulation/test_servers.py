@@ -19,7 +19,7 @@ from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
 from sim.run.setup.builder import build
-from sim.run.setup.owners import owned
+from sim.run.setup.owners import assign_samples
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, loaded, make, messages, ran
 
 HERE = __file__
@@ -380,7 +380,9 @@ def test_servers_train_on_nothing_twice_and_on_nothing_that_anybody_validates_on
     nothing = np.empty(0, dtype=np.int64)
     for seed in range(20):
         scenario: Any = SimpleNamespace(server=SimpleNamespace(samples=2), run=SimpleNamespace(seed=seed))
-        found = owned(scenario, Partition(train, (nothing, nothing)), (np.array([4, 5]), nothing), 2, 8)
+        found = assign_samples(
+            scenario, Partition(train, (nothing, nothing)), (np.array([4, 5]), nothing), 2, 8
+        )
         dealt = np.concatenate(found.train[2:]).tolist()
         assert len(dealt) == len(set(dealt)) == 4
         assert set(dealt) <= {0, 1, 2, 3, 6, 7}

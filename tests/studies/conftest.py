@@ -6,12 +6,14 @@ import pytest
 
 from sim.studies.cells import Plan, plan
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.worker import CellResult, Task, run_cells
+from sim.studies.worker import CellResult, CellTask, run_cells
 from tests.studies.worlds import study
 
 
 def here(
-    tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable[[tuple[float, ...]], None]
+    tasks: list[CellTask],
+    ran: Callable[[CellTask, CellResult], None],
+    look: Callable[[tuple[float, ...]], None],
 ) -> None:
     """Run tasks in this process, one after the other."""
     for task in tasks:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from sim.errors import UserError
-from sim.studies.answer import Standing, answer
+from sim.studies.answer import MethodRanking, answer
 from sim.studies.cells import Plan
 from sim.studies.comparison import Comparison
 from sim.studies.study import StudiedRun, Study, load_study
@@ -129,13 +129,13 @@ def test_the_best_method_is_the_answer_whatever_the_baseline(tmp_path, monkeypat
     )
     assert second == "It is the best in both settings."
     many = dict.fromkeys("fedcba", 0.1) | {"f": 0.3, "c": 0.05}
-    listed = Standing(other)._listed(many, "accuracy", most_hurt=min)
+    listed = MethodRanking(other)._listed(many, "accuracy", most_hurt=min)
     assert listed == "30.0% with f, 10.0% with e and 10.0% with d; they are hurt most with c, 5.0%"
 
 
 def test_settings_that_some_values_lack_do_not_rank(tmp_path, monkeypatch) -> None:
     results = {("a", "1"): [0.9], ("b", "1"): [0.5], ("b", "5"): [1.0]}
-    assert Standing(stated(tmp_path, monkeypatch, results)).ranking == [("a", 0.9), ("b", 0.5)]
+    assert MethodRanking(stated(tmp_path, monkeypatch, results)).ranking == [("a", 0.9), ("b", 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_settings_without_results_are_not_lost(tmp_path, monkeypatch, more, said
 
 def test_lower_is_better_for_a_distance(small: Small) -> None:
     comparison = Comparison(load_study([small[1].directory]))
-    standing = Standing(comparison)
+    standing = MethodRanking(comparison)
     means = {
         method: float(
             np.mean(
@@ -190,28 +190,28 @@ def test_the_lead_starts_where_the_curves_cross_for_the_last_time(tmp_path, monk
     half = np.zeros(4)
     comparison.curves = lambda metric: (times, [(first, mean, half), (second, other, half)])  # type: ignore[method-assign]
     monkeypatch.setattr(StudiedRun, "end_s", 30.0)
-    assert plain(Standing(comparison).lead) == "Its mean curve leads only at the end, at 30 s."
+    assert plain(MethodRanking(comparison).lead) == "Its mean curve leads only at the end, at 30 s."
     other[2] = 0.3
-    assert plain(Standing(comparison).lead) == "Its mean curve leads from 10 s on."
+    assert plain(MethodRanking(comparison).lead) == "Its mean curve leads from 10 s on."
     other[3] = math.nan
     measured = "(all curves are measured until 20 s)"
-    assert plain(Standing(comparison).lead) == f"Its mean curve leads from 10 s on {measured}."
+    assert plain(MethodRanking(comparison).lead) == f"Its mean curve leads from 10 s on {measured}."
     other[:] = 0.0
-    assert plain(Standing(comparison).lead) == "Its mean curve leads from the start."
+    assert plain(MethodRanking(comparison).lead) == "Its mean curve leads from the start."
     other[3] = 0.9
-    assert plain(Standing(comparison).lead) == ""
+    assert plain(MethodRanking(comparison).lead) == ""
 
 
 def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeypatch) -> None:
     comparison = stated(tmp_path, monkeypatch, {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6]})
     shares = [comparison.line(group, "accuracy").robust.hurt.mean for group in comparison.groups]
     expected = f"Worse than alone are {100 * shares[0]:.1f}% of the clients with a and {100 * shares[1]:.1f}%"
-    assert Standing(comparison).harm == f"{expected} with b."
+    assert MethodRanking(comparison).harm == f"{expected} with b."
 
 
 def test_without_training_alone_the_worst_tenth_is_named(small: Small) -> None:
     comparison = Comparison(load_study([small[1].directory]))
-    assert Standing(comparison).harm.startswith("The worst 10% of the clients reach ")
+    assert MethodRanking(comparison).harm.startswith("The worst 10% of the clients reach ")
 
 
 @pytest.mark.parametrize(

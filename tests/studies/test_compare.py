@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.results.kaplan_meier import TimesToReach
+from sim.results.kaplan_meier import CensoredTimes
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import without_formula
 from sim.studies.answer import answer
 from sim.studies.cells import Plan, plan
-from sim.studies.comparison import TIMES, Comparison, without_results
+from sim.studies.comparison import TIMES, Comparison, missing_run_lines
 from sim.studies.index import INDEX
 from sim.studies.latex import latex
 from sim.studies.pages import write_comparison
@@ -312,7 +312,7 @@ def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_pat
 @pytest.mark.parametrize("count", [3, 4, 312])
 def test_runs_without_results_for_one_reason_take_few_lines(count: int) -> None:
     missing = {f"seed {seed}": "not run yet" for seed in range(count)} | {"seed 999": "RuntimeError: no"}
-    said = without_results(missing)
+    said = missing_run_lines(missing)
     assert said[-1] == "no results: seed 999: RuntimeError: no"
     if count == 3:
         assert said[:-1] == [f"no results: seed {seed}: not run yet" for seed in range(3)]
@@ -493,7 +493,7 @@ def test_the_list_of_runs_is_filtered_and_sorted(small: Small) -> None:
 
 def waiting_run(method: str, world: str, at: Sequence[float], watched: Sequence[float]) -> StudiedRun:
     run = StudiedRun(Path(f"{method}-{world}"), {"method": method, "world": world})
-    run.__dict__["waits"] = {CATCH_UP: TimesToReach(np.array(at), np.array(watched))}
+    run.__dict__["waits"] = {CATCH_UP: CensoredTimes(np.array(at), np.array(watched))}
     return run
 
 

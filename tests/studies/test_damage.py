@@ -16,7 +16,7 @@ from sim.results.store.run_directory import load_checked
 from sim.studies.cells import Plan, plan
 from sim.studies.index import INDEX
 from sim.studies.study import load_study
-from sim.studies.sweep import SweepResult, found_in, run_sweep
+from sim.studies.sweep import SweepResult, finished_folders, run_sweep
 from tests.studies.conftest import here
 from tests.studies.test_sweep import counting
 from tests.studies.worlds import study
@@ -68,7 +68,7 @@ def test_a_damaged_run_is_run_again(whole: Swept, swept: Path, name: str, how: s
     again: list[str] = []
     result = run_sweep(planned, out=out, execute=counting(again))
     assert (again, result.finished_before, result.errors) == ([planned.cells[1].key], 1, {})
-    found = found_in(out, {cell.key for cell in planned.cells})
+    found = finished_folders(out, {cell.key for cell in planned.cells})
     assert len(found) == 2
     for directory in found.values():
         load_checked(out / directory)

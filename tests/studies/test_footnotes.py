@@ -15,7 +15,7 @@ from sim.cli.watch import state
 from sim.results.outcome import cautions
 from sim.results.store.run_directory import RunDirectory
 from sim.run import code_warnings
-from sim.run.local_work import IterationWork, too_short
+from sim.run.local_work import IterationWork, short_run_warning
 from sim.studies.cells import Plan
 from sim.studies.comparison import Comparison
 from sim.studies.footnotes import Footnotes
@@ -211,9 +211,12 @@ def test_a_budget_shortens_the_training_of_an_iteration() -> None:
         local_steps, local_epochs = None, 2
 
     long = IterationWork(Settings(), steps_per_epoch=10, step_s=2.0)
-    assert "protocol.local_epochs = 2) takes 40" in too_short([long], 30.0)[0].replace(
+    assert "protocol.local_epochs = 2) takes 40" in short_run_warning([long], 30.0)[0].replace(
         "\N{NO-BREAK SPACE}", " "
     ).replace("takes them", "takes")
-    assert too_short([long._replace(most=15)], 30.0) == []
-    assert too_short([long], None) == too_short([long], 40.0) == []
-    assert too_short([long._replace(settings=object.__new__(type("S", (), {"model_fields": {}})))], 1.0) == []
+    assert short_run_warning([long._replace(most=15)], 30.0) == []
+    assert short_run_warning([long], None) == short_run_warning([long], 40.0) == []
+    assert (
+        short_run_warning([long._replace(settings=object.__new__(type("S", (), {"model_fields": {}})))], 1.0)
+        == []
+    )

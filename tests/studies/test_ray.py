@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sim.cli.studies import app
 from sim.errors import UserError
 from sim.studies.cells import Plan, plan
-from sim.studies.on_ray import on_ray
+from sim.studies.on_ray import ray_executor
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.simulation.kinds import KINDS
 from tests.studies.conftest import here
@@ -28,9 +28,9 @@ def test_two_nodes_give_the_traces_of_this_process(
     small: tuple[Plan, SweepResult], tmp_path: Path, nodes: Any
 ) -> None:
     planned, result = small
-    other = run_sweep(planned, out=tmp_path, execute=on_ray(nodes.address))
+    other = run_sweep(planned, out=tmp_path, execute=ray_executor(nodes.address))
     assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
-    again = run_sweep(planned, out=tmp_path, execute=on_ray("nowhere:1"))  # nothing is left to do there
+    again = run_sweep(planned, out=tmp_path, execute=ray_executor("nowhere:1"))  # nothing is left to do there
     assert again.finished_before == again.cells == 8
 
 
@@ -41,7 +41,7 @@ def test_scenarios_of_all_kinds_run_on_a_cluster(tmp_path: Path, nodes: Any) -> 
         folder.mkdir()
         file, stated = KINDS[kind](folder)
         planned = plan(file, ["run.duration=2 s", *stated], seeds=(1, 2))
-        result = run_sweep(planned, out=folder / "ray", execute=on_ray(nodes.address))
+        result = run_sweep(planned, out=folder / "ray", execute=ray_executor(nodes.address))
         whole = run_sweep(planned, out=folder / "here", execute=here)
         assert result.errors == whole.errors == {}, kind
         assert hashes(result.directory) == hashes(whole.directory), kind
@@ -92,7 +92,7 @@ def test_a_node_that_dies_costs_its_cells_a_second_try(tmp_path: Path, nodes: An
 
     killer = Thread(target=kill)
     killer.start()
-    result = run_sweep(planned, out=tmp_path / "ray", execute=on_ray(nodes.address))
+    result = run_sweep(planned, out=tmp_path / "ray", execute=ray_executor(nodes.address))
     killer.join()
     assert result.errors == {} and {cell["state"] for cell in cells_of(result.directory)} == {"done"}
     begun = {file.name: len(file.read_text().splitlines()) for file in notes.iterdir()}
@@ -115,7 +115,7 @@ def test_the_command_begins_a_cluster_of_its_own(small: tuple[Plan, SweepResult]
 def test_without_ray_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'coterie\[ray\]'"):
-        run_sweep(plan(study(tmp_path)), out=tmp_path, execute=on_ray())
+        run_sweep(plan(study(tmp_path)), out=tmp_path, execute=ray_executor())
 
 
 @pytest.mark.long

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.results.kaplan_meier import TimesToReach, known_until, median_time, restricted_mean, survival
-from sim.studies.statistics import contrast, curve, estimate, holm, horizon
+from sim.results.kaplan_meier import (
+    CensoredTimes,
+    median_time,
+    restricted_mean,
+    survival,
+    survival_known_until,
+)
+from sim.studies.statistics import contrast, correct_p_values, estimate, horizon, mean_curve
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def test_the_interval_of_a_mean_is_students(rng: np.random.Generator) -> None:
 def test_a_curve_has_the_interval_of_each_of_its_times(rng: np.random.Generator) -> None:
     values = rng.normal(size=(5, 4))
     values[2:, 1], values[1:, 2], values[:, 3] = math.nan, math.nan, math.nan
-    mean, half = curve(values)
+    mean, half = mean_curve(values)
     for time in range(4):
         found = estimate(values[:, time])
         assert (mean[time], half[time]) == pytest.approx((found.mean, found.high - found.mean), nan_ok=True)
@@ -60,15 +66,15 @@ def test_the_correction_is_holms(rng: np.random.Generator) -> None:
     for count in (1, 2, 9):
         p = rng.uniform(0, 0.2, size=count)
         expected = multitest.multipletests(p, method="holm")[1]
-        assert holm(p.tolist()) == pytest.approx(expected.tolist())
-    corrected = holm([0.01, math.nan, 0.03])
+        assert correct_p_values(p.tolist()) == pytest.approx(expected.tolist())
+    corrected = correct_p_values([0.01, math.nan, 0.03])
     assert corrected[::2] == pytest.approx([0.02, 0.03]) and math.isnan(corrected[1])
 
 
-def censored(rng: np.random.Generator, count: int) -> TimesToReach:
+def censored(rng: np.random.Generator, count: int) -> CensoredTimes:
     """Times of one decimal, so that some are the same, and when watching ended."""
     at, watched = rng.exponential(1, size=count).round(1), rng.exponential(2, size=count).round(1)
-    return TimesToReach(np.where(at <= watched, at, math.inf), watched)
+    return CensoredTimes(np.where(at <= watched, at, math.inf), watched)
 
 
 @pytest.mark.parametrize("count", [3, 12, 40])
@@ -97,18 +103,21 @@ def test_a_restricted_mean_is_the_area_under_the_curve(rng: np.random.Generator,
 
 def test_where_all_were_watched_long_enough_it_is_the_mean_of_what_is_cut_off() -> None:
     at = np.array([1.0, 2.0, math.inf, 4.0, 9.0])
-    reached = TimesToReach(at, np.full(5, 10.0))
+    reached = CensoredTimes(at, np.full(5, 10.0))
     assert restricted_mean(reached, 5.0) == pytest.approx(np.minimum(at, 5.0).mean())
-    assert known_until(reached) == 10.0 and known_until(TimesToReach(at[:2], at[:2])) == math.inf
+    assert (
+        survival_known_until(reached) == 10.0
+        and survival_known_until(CensoredTimes(at[:2], at[:2])) == math.inf
+    )
 
 
 def test_a_horizon_ends_where_the_first_run_that_never_reached_it_was_seen_last() -> None:
-    there = TimesToReach(np.array([1.0, 3.0]), np.array([10.0, 10.0]))
+    there = CensoredTimes(np.array([1.0, 3.0]), np.array([10.0, 10.0]))
     assert horizon([there]) == 3.0
-    assert horizon([there, TimesToReach(np.array([math.inf, 2.0]), np.array([8.0, 20.0]))]) == 8.0
+    assert horizon([there, CensoredTimes(np.array([math.inf, 2.0]), np.array([8.0, 20.0]))]) == 8.0
     # One that ended by itself never reaches it, however long one waits.
-    assert horizon([there, TimesToReach(np.array([math.inf]), np.array([math.inf]))]) == 3.0
-    assert restricted_mean(TimesToReach(np.array([math.inf]), np.array([math.inf])), 3.0) == 3.0
+    assert horizon([there, CensoredTimes(np.array([math.inf]), np.array([math.inf]))]) == 3.0
+    assert restricted_mean(CensoredTimes(np.array([math.inf]), np.array([math.inf])), 3.0) == 3.0
 
 
 def shares_covered(rng: np.random.Generator, count: int, seeds: int) -> tuple[float, float]:
@@ -138,5 +147,5 @@ def test_chance_alone_is_rarely_significant_after_the_correction(rng: np.random.
     for _ in range(500):
         values = rng.normal(size=(6, 5)) + rng.normal(size=5)
         p = [contrast(each, values[0], paired=True).p for each in values[1:]]
-        marked += min(holm(p)) < 0.05
+        marked += min(correct_p_values(p)) < 0.05
     assert marked / 500 <= 0.07

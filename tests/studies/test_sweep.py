@@ -24,10 +24,10 @@ from sim.studies.sweep import (
     SweepResult,
     _groups,
     default_jobs,
-    in_processes,
+    process_executor,
     run_sweep,
 )
-from sim.studies.worker import CellOptions, CellResult, Task
+from sim.studies.worker import CellOptions, CellResult, CellTask
 from tests.resume.same import require_same
 from tests.simulation.worlds import QUADRATIC as SIMULATED
 from tests.simulation.worlds import write
@@ -48,7 +48,7 @@ def hashes(directory: Path) -> list[str]:
 
 
 def counting(ran_too: list[str]) -> Callable:
-    def execute(tasks: list[Task], ran: Callable[[Task, CellResult], None], look: Callable) -> None:
+    def execute(tasks: list[CellTask], ran: Callable[[CellTask, CellResult], None], look: Callable) -> None:
         ran_too.extend(task.cell.key for task in tasks)
         here(tasks, ran, look)
 
@@ -69,14 +69,14 @@ def test_runs_that_compute_together_are_those_of_the_sweep(
     small: tuple[Plan, SweepResult], tmp_path: Path
 ) -> None:
     planned, result = small
-    found = run_sweep(planned, out=tmp_path, execute=in_processes(1, together=2))
+    found = run_sweep(planned, out=tmp_path, execute=process_executor(1, together=2))
     assert found.errors == {} and hashes(found.directory) == hashes(result.directory)
     assert len(list(tmp_path.glob("*/cell.json"))) == 8
 
 
 def test_only_runs_that_differ_in_their_seeds_compute_together(small: tuple[Plan, SweepResult]) -> None:
     cells, how = list(small[0].cells), CellOptions()
-    tasks = [Task(small[0].file, cell, Path("runs"), how) for cell in cells]
+    tasks = [CellTask(small[0].file, cell, Path("runs"), how) for cell in cells]
     groups = [[task.cell for task in group] for group in _groups(tasks, 8)]
     assert [len(group) for group in groups] == [2, 2, 2, 2]
     assert all(len({(cell.overrides, cell.unset) for cell in group}) == 1 for group in groups)
@@ -247,14 +247,14 @@ def test_processes_beside_each_other_give_the_same_traces(
     small: tuple[Plan, SweepResult], tmp_path: Path
 ) -> None:
     planned, result = small
-    other = run_sweep(planned, out=tmp_path, execute=in_processes(2))
+    other = run_sweep(planned, out=tmp_path, execute=process_executor(2))
     assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> None:
     file = failing(tmp_path, FAILING.replace('raise RuntimeError("no more")', "os._exit(9)"), "[true, false]")
-    result = run_sweep(plan(file), out=tmp_path / "runs", execute=in_processes(1))
+    result = run_sweep(plan(file), out=tmp_path / "runs", execute=process_executor(1))
     assert result.errors == {"protocol.fails = True, seed 3": "the worker process ended with exit code 9"}
     assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
 

@@ -16,17 +16,17 @@ from typer.testing import CliRunner
 from sim.cli.live import app
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
-from sim.studies.cells import Stated, plan
+from sim.studies.cells import StatedScenario, plan
 from sim.studies.comparison import Comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
-from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, spread
+from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, smaller_search_spread
 from sim.studies.tuning.files import BEST, BEST_OF, TRIALS, TUNED, best_rows, write_files
 from sim.studies.tuning.methods import conditions_of, tuned_methods
 from sim.studies.tuning.sampler_names import SamplerName
 from sim.studies.tuning.samplers import Sobol, make_sampler
 from sim.studies.tuning.tuning import Tuning, TuningResult, tune, tuning_seeds
-from sim.studies.worker import CellResult, Task, run_cells
+from sim.studies.worker import CellResult, CellTask, run_cells
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -52,7 +52,7 @@ class Still(Client):
 
 
 def tuning_of(path: Path, names: list[str], trials: int = 4, **options: object) -> Tuning:
-    methods = tuned_methods(Stated(path, (), (), True), names, 0.2)
+    methods = tuned_methods(StatedScenario(path, (), (), True), names, 0.2)
     settings = {"seeds": (11, 12), "sampler": SamplerName.sobol, "seed": 3} | options
     return Tuning(path, methods, trials, **settings)  # type: ignore[arg-type]
 
@@ -118,13 +118,13 @@ def test_points_differ_by_seed_and_method() -> None:
 def test_an_interrupted_tuning_goes_on_where_it_stopped(tuned: TuningResult, tmp_path: Path) -> None:
     tuning, ran = tuning_of(study(tmp_path), ["alone", "gossip"]), []
 
-    def killed(tasks: list[Task], done: Callable[[Task, CellResult], None], look: object) -> None:
+    def killed(tasks: list[CellTask], done: Callable[[CellTask, CellResult], None], look: object) -> None:
         for task in tasks[:7]:
             ran.append(task.cell.key)
             done(task, *run_cells([task]))
         raise KeyboardInterrupt
 
-    def counted(tasks: list[Task], done: Callable[[Task, CellResult], None], look: object) -> None:
+    def counted(tasks: list[CellTask], done: Callable[[CellTask, CellResult], None], look: object) -> None:
         for task in tasks:
             ran.append(task.cell.key)
             done(task, *run_cells([task]))
@@ -210,7 +210,7 @@ def test_held_back_samples_select_where_there_are_classes(tmp_path: Path) -> Non
     text = text.replace('name = "quadratic"\ndimension = 3\nclusters = 2', data)
     text = text.replace('[model]\nname = "point"', '[model]\nname = "mlp"\nhidden = [8]')
     path = study(tmp_path, text)
-    (method,) = tuned_methods(Stated(path, (), (), True), [], 0.25)
+    (method,) = tuned_methods(StatedScenario(path, (), (), True), [], 0.25)
     assert method.selected_by.name == "validation_accuracy"
     assert method.tested_by.name == "accuracy"
     assert "data.validation_share=0.25" in method.stated.overrides
@@ -243,8 +243,8 @@ def test_more_trials_never_lower_the_expected_selection(tuned: TuningResult) -> 
 
 def test_the_spread_is_that_of_four_smaller_studies() -> None:
     scores = [float(number) for number in (1, 2, 3, 4, 8, 7, 6, 5)]
-    assert spread(scores, scores) == (6.5, pytest.approx(np.std([8, 7, 6, 5], ddof=1)))
-    assert all(map(math.isnan, spread(scores[:7], scores[:7])))
+    assert smaller_search_spread(scores, scores) == (6.5, pytest.approx(np.std([8, 7, 6, 5], ddof=1)))
+    assert all(map(math.isnan, smaller_search_spread(scores[:7], scores[:7])))
 
 
 @pytest.mark.parametrize(("trials", "numbers"), [(1, [1]), (7, [1, 2, 4]), (16, [1, 2, 4, 8, 16])])
@@ -321,7 +321,7 @@ def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path
 
 
 def test_a_kept_setting_is_not_searched(tmp_path: Path) -> None:
-    stated = Stated(study(tmp_path), (), (), True)
+    stated = StatedScenario(study(tmp_path), (), (), True)
     searched, kept = (
         tuned_methods(stated, ["gossip", "alone"], 0.2, keep) for keep in ((), ["protocol.merge"])
     )
@@ -351,7 +351,7 @@ set = ["devices.step_time=200 ms"]
 
 def test_a_trial_over_several_cases_has_the_mean_of_their_scores(tmp_path: Path) -> None:
     path = study(tmp_path, STUDY + LINKS)
-    over = conditions_of(Stated(path, (), (), True), ["link=calm", "link=lossy"])
+    over = conditions_of(StatedScenario(path, (), (), True), ["link=calm", "link=lossy"])
     both = tune(tuning_of(path, ["gossip"], conditions=over), out=tmp_path / "both", execute=here)
     alone = []
     for condition in over:
@@ -369,7 +369,7 @@ def test_a_trial_over_several_cases_has_the_mean_of_their_scores(tmp_path: Path)
 
 
 def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
-    stated = Stated(study(tmp_path, STUDY + LINKS), (), (), True)
+    stated = StatedScenario(study(tmp_path, STUDY + LINKS), (), (), True)
     both = conditions_of(stated, ["pace=slow", "link=lossy", "link=calm"])
     assert [each.values for each in both] == [
         {"pace": "slow", "link": "lossy"},
@@ -392,7 +392,7 @@ def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
 )
 def test_unknown_cases_are_refused(tmp_path: Path, over: list[str], words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
-        conditions_of(Stated(study(tmp_path, STUDY + LINKS), (), (), True), over)
+        conditions_of(StatedScenario(study(tmp_path, STUDY + LINKS), (), (), True), over)
 
 
 def test_the_command_says_that_no_trial_succeeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from sim.world.churn.schedule import (
     ChurnEvent,
     Kind,
     absent_at_start,
-    possible_for,
-    schedule,
+    eligible_clients,
+    schedule_callbacks,
     validate_schedule,
 )
 from tests.virtual_time import run_virtual
@@ -136,7 +136,7 @@ def test_events_happen_at_their_times_to_their_clients_in_order() -> None:
             event(2.0, "crash", 2),
             event(4.5, "join", 0),
         ]
-        schedule(loop, events, dict.fromkeys(KINDS, note))
+        schedule_callbacks(loop, events, dict.fromkeys(KINDS, note))
         assert log == []
         await asyncio.sleep(10.0)
         return log
@@ -153,7 +153,7 @@ def test_events_happen_at_their_times_to_their_clients_in_order() -> None:
 def test_what_is_still_to_come_can_be_cancelled() -> None:
     async def scenario() -> list[int]:
         log: list[int] = []
-        timers = schedule(
+        timers = schedule_callbacks(
             asyncio.get_running_loop(),
             [event(1.0, "crash", 0), event(2.0, "crash", 1)],
             {"crash": lambda client, _: log.append(client)},
@@ -169,5 +169,5 @@ def test_what_is_still_to_come_can_be_cancelled() -> None:
 
 def test_whoever_is_already_to_go_later_is_not_chosen_again() -> None:
     spread = [ChurnEvent(17.0, "crash", (0,)), ChurnEvent(12.0, "crash", (1,))]
-    assert possible_for("crash", 15.0, range(4), spread) == [2, 3]
-    assert possible_for("rejoin", 15.0, range(4), spread) == [1]
+    assert eligible_clients("crash", 15.0, range(4), spread) == [2, 3]
+    assert eligible_clients("rejoin", 15.0, range(4), spread) == [1]

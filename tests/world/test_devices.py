@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
 from sim.world.devices.device import CostModel, Device, DeviceDown
-from sim.world.devices.slowness import Slowness, once, spells
+from sim.world.devices.slowness import Slowness, random_slow_times, single_slow_time
 from sim.world.timeline import State, Timeline
 from tests.virtual_time import run_virtual
 
@@ -81,21 +81,21 @@ def test_a_constant_factor() -> None:
 def test_the_finish_is_integrated_over_a_scheduled_slowdown(
     start_s: float, work_s: float, finish_s: float
 ) -> None:
-    assert Slowness(1.0, once(10.0, 20.0, 4.0)).finish_s(start_s, work_s) == finish_s
+    assert Slowness(1.0, single_slow_time(10.0, 20.0, 4.0)).finish_s(start_s, work_s) == finish_s
 
 
 def test_slowdowns_in_force_together_multiply() -> None:
     # 1 until 2 s, 4 until 4 s, 2 until 6 s, 1/2 from there on
-    slowness = Slowness(0.5, once(0.0, 4.0, 2.0), once(2.0, 6.0, 4.0))
+    slowness = Slowness(0.5, single_slow_time(0.0, 4.0, 2.0), single_slow_time(2.0, 6.0, 4.0))
     assert slowness.finish_s(0.0, 5.5) == 7.0
 
 
 def test_a_slowdown_without_an_end() -> None:
-    assert Slowness(1.0, once(1.0, inf, 3.0)).finish_s(0.0, 2.0) == 4.0
+    assert Slowness(1.0, single_slow_time(1.0, inf, 3.0)).finish_s(0.0, 2.0) == 4.0
 
 
 def test_a_job_that_was_cancelled_early_does_not_use_up_the_slowdowns_ahead() -> None:
-    slowness = Slowness(1.0, once(10.0, 20.0, 4.0))
+    slowness = Slowness(1.0, single_slow_time(10.0, 20.0, 4.0))
     assert slowness.finish_s(0.0, 100.0) == 107.5
     assert slowness.finish_s(8.0, 3.0) == 14.0
 
@@ -104,7 +104,7 @@ def test_transient_episodes_come_from_the_draws() -> None:
     draws = RandomStream(1, "slowdown", 0)
     begin_s = draws.exponential() * 10.0
     end_s = begin_s + draws.exponential() * 2.0
-    slowness = Slowness(1.0, spells(10.0, 2.0, 4.0, RandomStream(1, "slowdown", 0)))
+    slowness = Slowness(1.0, random_slow_times(10.0, 2.0, 4.0, RandomStream(1, "slowdown", 0)))
     assert slowness.finish_s(0.0, begin_s) == begin_s
     in_episode_s = (end_s - begin_s) / 8
     assert slowness.finish_s(begin_s, in_episode_s) == begin_s + in_episode_s * 4
@@ -129,8 +129,8 @@ def test_a_job_cut_in_two_ends_when_the_whole_job_ends(
     second_s: float,
 ) -> None:
     def slowness() -> Slowness:
-        random = [spells(7.0, 3.0, 6.0, RandomStream(3, "device"))] if transient else []
-        return Slowness(2.0, *[once(*each) for each in scheduled], *random)
+        random = [random_slow_times(7.0, 3.0, 6.0, RandomStream(3, "device"))] if transient else []
+        return Slowness(2.0, *[single_slow_time(*each) for each in scheduled], *random)
 
     parts = slowness()
     cut_s = parts.finish_s(start_s, first_s)
@@ -163,7 +163,7 @@ def test_jobs_are_done_one_after_the_other_first_come_first_served() -> None:
 
 def test_a_slow_device_takes_its_time() -> None:
     async def scenario() -> None:
-        device = new_device(Slowness(1.0, once(1.0, 3.0, 2.0)))
+        device = new_device(Slowness(1.0, single_slow_time(1.0, 3.0, 2.0)))
         await device.run(1.5)
         assert now() == 2.0
         await device.run(1.5)

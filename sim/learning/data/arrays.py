@@ -3,7 +3,7 @@
 from typing import Literal
 
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 from sim.files.named_files import DataFile
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
@@ -36,7 +36,7 @@ def _parts(file: InputFile, *, standardise: bool) -> dict[str, ArraysPart]:
     if "x" in there and not names:
         names = {"train": ("x", "y", "client")}
     elif "x" in there or "train" not in names:
-        raise file.refusal(f"contains {shown(there)}; needs x, y (and client), or x_train, y_train, ...")
+        raise file.refusal(f"contains {excerpt(there)}; needs x, y (and client), or x_train, y_train, ...")
     parts = {}
     for part, (x, y, client) in names.items():
         found = file.arrays(x, y, *([client] if client in there else []))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
+from sim.learning.data.images import FolderLayout, ImageArrays, ImageData, ImageFolder
 
 _CIFAR10_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 _CIFAR10_FILES = ("data_batch_1", "test_batch")  # the other training batches are optional
@@ -89,8 +89,8 @@ class Cifar10(ImageData):
     classes = 10
     input_shape = (3, 32, 32)
     layouts = (
-        Layout("cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
-        Layout("cifar-10/cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
+        FolderLayout("cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
+        FolderLayout("cifar-10/cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
     )
     torchvision = "CIFAR10"
 
@@ -107,9 +107,9 @@ class Cifar100(ImageData):
     classes = 100
     input_shape = (3, 32, 32)
     layouts = (
-        Layout("cifar-100-python", ("train", "test"), _read_cifar100),
-        Layout("cifar-100/cifar-100-python", ("train", "test"), _read_cifar100),
-        Layout("cifar-100-subset", _ARRAY_FILES, _read_cifar100_arrays),
+        FolderLayout("cifar-100-python", ("train", "test"), _read_cifar100),
+        FolderLayout("cifar-100/cifar-100-python", ("train", "test"), _read_cifar100),
+        FolderLayout("cifar-100-subset", _ARRAY_FILES, _read_cifar100_arrays),
     )
     torchvision = "CIFAR100"
 

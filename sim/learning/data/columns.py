@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import shown
+from sim.files.input_file import excerpt
 from sim.files.input_table import TextFormat, read_table
-from sim.learning.data.dataset import Dataset, in_list
-from sim.learning.data.list_columns import without_lists
-from sim.learning.data.raw_arrays import LARGEST, require_told_apart
+from sim.learning.data.dataset import Dataset, names_in_one_line
+from sim.learning.data.list_columns import split_list_columns
+from sim.learning.data.raw_arrays import LARGEST, require_exact_differences
 from sim.learning.data.table_part import TablePart, first_true_row
 from sim.learning.data.tabular import TableKeys, TabularData
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_from_arrays
@@ -74,10 +74,10 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     if not section.features:
         problem = "has no feature column besides label and client; at least one is needed"
         raise given["train"].file.refusal(problem)
-    section, given, tags = without_lists(section, given)
-    tables = {name: usable(section, table) for name, table in given.items()}
+    section, given, tags = split_list_columns(section, given)
+    tables = {name: select_used_columns(section, table) for name, table in given.items()}
     train = tables["train"]
-    columns = [learned(train, name, section) for name in section.features or ()]
+    columns = [learn_conversion(train, name, section) for name in section.features or ()]
     parts, classes = arrays_of_tables(
         section, tables, lambda part: encoded(tables[part], columns, wide=section.standardise)
     )
@@ -89,11 +89,11 @@ def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> 
     dataset = dataset_from_arrays(
         parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled)
     )
-    notices = [said for each in columns if (said := _own_categories(section, train, each))]
-    return replace(dataset, features=_described(columns), notices=tuple(notices))
+    notices = [said for each in columns if (said := _describe_unique_texts(section, train, each))]
+    return replace(dataset, features=_describe_columns(columns), notices=tuple(notices))
 
 
-def _own_categories(section: TabularData, part: TablePart, column: ColumnConversion) -> str:
+def _describe_unique_texts(section: TabularData, part: TablePart, column: ColumnConversion) -> str:
     """Describe a text column with mostly unique values; return "" for other columns."""
     rows, width = len(part.frame), column.width
     if column.categories is None or column.name in section.categorical:
@@ -101,7 +101,7 @@ def _own_categories(section: TabularData, part: TablePart, column: ColumnConvers
     if width < _FEW_CATEGORIES or width * _ROWS_EACH < rows:
         return ""
     return (
-        f"{part.file.key}: column {shown(column.name)} has {width:,} different texts in {rows:,} rows, and "
+        f"{part.file.key}: column {excerpt(column.name)} has {width:,} different texts in {rows:,} rows, and "
         "each becomes a category. Free texts, dates and identifiers give a model no information about "
         "other rows: "
         "list the column in data.leave_out, or convert it to numbers (data.categorical silences this notice)"
@@ -125,28 +125,28 @@ def arrays_of_tables(
         kept, whose = owners[name]
         x, missing = inputs(name)
         gaps = None if missing is None else missing[kept]
-        of_y = f"column {shown(section.labels[0])}"
+        of_y = f"column {excerpt(section.labels[0])}"
         parts[name] = ArraysPart(("x", of_y, "client"), x[kept], labels[name][kept], whose, gaps)
     return parts, classes
 
 
-def _described(columns: Sequence[ColumnConversion]) -> str:
+def _describe_columns(columns: Sequence[ColumnConversion]) -> str:
     """Describe the feature columns, and the number of values of each category column."""
     plain = [each.name for each in columns if each.categories is None]
     sizes = [f"{each.name} ({each.width:,})" for each in columns if each.categories is not None]
     kinds = [("numbers", plain), ("categories", sizes)]
-    lists = [f"{len(names):,} of {kind}: {in_list(names)}" for kind, names in kinds if names]
+    lists = [f"{len(names):,} of {kind}: {names_in_one_line(names)}" for kind, names in kinds if names]
     return f"{'; '.join(lists)}; {sum(each.width for each in columns):,} in all for each sample"
 
 
-def usable(section: TabularData, part: TablePart) -> TablePart:
+def select_used_columns(section: TabularData, part: TablePart) -> TablePart:
     """Return the table with its used columns, and null for allowed missing values. Raises UserError."""
     file, frame = part.file, part.frame
     used, needed = section.used, [*section.labels, *filter(None, [section.client])]
     if absent := [name for name in used if name not in frame.columns]:
-        raise file.refusal(f"has no column {shown(absent[0])}; it has {shown(frame.columns)}")
+        raise file.refusal(f"has no column {excerpt(absent[0])}; it has {excerpt(frame.columns)}")
     if unknown := [name for name in section.categorical if name not in used]:
-        raise file.refusal(f"has no column {shown(unknown[0])}; correct data.categorical")
+        raise file.refusal(f"has no column {excerpt(unknown[0])}; correct data.categorical")
     texts = [name for name in used if name not in needed and not frame[name].dtype.is_numeric()]
     figures = len(used) - len(texts) - len(needed)
     at_once = len(needed) + (1 if texts else 0)  # text features are converted one at a time
@@ -167,7 +167,7 @@ def usable(section: TabularData, part: TablePart) -> TablePart:
         if (gaps := frame[name].is_null()).any():
             others = "" if name in needed else '; data.missing = "fill" fills it'
             raise file.refusal(
-                f'column {shown(name)} has no value; add a value (data.missing = "drop" leaves out '
+                f'column {excerpt(name)} has no value; add a value (data.missing = "drop" leaves out '
                 "incomplete "
                 f"rows{others})",
                 part.row(gaps),
@@ -182,7 +182,7 @@ def _labels(
     train = tables["train"]
     if section.task == "regression":
         found = {
-            name: np.column_stack([numbers(table, label).to_numpy() for label in section.labels])
+            name: np.column_stack([number_column(table, label).to_numpy() for label in section.labels])
             for name, table in tables.items()
         }
         if section.standardise_label:
@@ -198,7 +198,7 @@ def _labels(
         classes = sorted_texts(as_text(column).unique())
     if not 2 <= len(classes) <= CLASSES_MAX:
         raise train.file.refusal(
-            f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
+            f"column {excerpt(label)} has {len(classes):,} different values; must have from 2 to "
             f"{CLASSES_MAX:,} values, the classes"
         )
     indices = {name: category_indices(table, label, classes) for name, table in tables.items()}
@@ -206,10 +206,9 @@ def _labels(
         unknown = pl.Series(indices[name] < 0)
         if unknown.any():
             value = table.frame[label][first_true_row(unknown)]
-            problem = (
-                f"is {shown(value)}; must be one of the classes in {train.file.key}: {shown(list(classes))}"
-            )
-            raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
+            allowed = f"one of the classes in {train.file.key}: {excerpt(list(classes))}"
+            problem = f"is {excerpt(value)}; must be {allowed}"
+            raise table.file.refusal(f"column {excerpt(label)} {problem}", table.row(unknown))
     return indices, len(classes)
 
 
@@ -231,9 +230,9 @@ def _owners(
     index_of = {str(value): index for index, group in enumerate(groups) for value in group}
     others = index_of.pop(_OTHERS, -1)
     if unknown := set(index_of) - set(pl.concat(texts.values()).to_list()):
-        there = shown(list(sorted_texts(texts["train"].unique())))
+        there = excerpt(list(sorted_texts(texts["train"].unique())))
         problem = f"has no value {min(unknown)!r} of data.groups; it has {there}"
-        raise tables["train"].file.refusal(f"column {shown(client)} {problem}")
+        raise tables["train"].file.refusal(f"column {excerpt(client)} {problem}")
     group_of = np.array([*index_of.values(), others])  # the last entry, at -1, for all other values
     found = {
         name: group_of[category_indices(table, client, list(index_of))] for name, table in tables.items()
@@ -241,7 +240,7 @@ def _owners(
     return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
 
 
-def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
+def number_column(part: TablePart, name: str, start: int = 0) -> pl.Series:
     """Return a column as float64, with nulls for missing values. Raises UserError for values outside float32.
 
     start: subtracted before whole numbers are rounded to float64.
@@ -257,7 +256,7 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     if bad.any():
         value = column[first_true_row(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(value)}; must be a finite float32 number, as in other rows "
+            f"column {excerpt(name)} is {excerpt(value)}; must be a finite float32 number, as in other rows "
             "(list a column of categories in data.categorical, and texts for missing values in "
             "data.missing_values)",
             part.row(bad),
@@ -265,12 +264,12 @@ def numbers(part: TablePart, name: str, start: int = 0) -> pl.Series:
     return found
 
 
-def learned(part: TablePart, name: str, section: TabularData) -> ColumnConversion:
+def learn_conversion(part: TablePart, name: str, section: TabularData) -> ColumnConversion:
     """Return the conversion of a feature column, as learned from the training file. Raises UserError."""
     column = part.frame[name]
     known = column.drop_nulls()
     if not len(known):
-        raise part.file.refusal(f"column {shown(name)} has no values; list it in data.leave_out")
+        raise part.file.refusal(f"column {excerpt(name)} has no values; list it in data.leave_out")
     is_text = known.dtype == pl.String and known.cast(pl.Float64, strict=False).null_count() == len(known)
     if name not in section.categorical and not isinstance(known.dtype, pl.Enum):
         if not is_text:
@@ -279,7 +278,7 @@ def learned(part: TablePart, name: str, section: TabularData) -> ColumnConversio
     values = sorted_texts(as_text(known).unique())
     if len(values) > _CATEGORIES_MAX:
         raise part.file.refusal(
-            f"column {shown(name)} has {len(values):,} categories; must have at most {_CATEGORIES_MAX:,}: "
+            f"column {excerpt(name)} has {len(values):,} categories; must have at most {_CATEGORIES_MAX:,}: "
             "list it in data.leave_out"
         )
     categories = (*values, "") if column.null_count() else values  # missing is also a category
@@ -293,9 +292,9 @@ def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> 
     if standardise:
         start = int(whole[0]) if is_long else 0
     else:
-        values = whole if is_long else numbers(part, name).drop_nulls()
+        values = whole if is_long else number_column(part, name).drop_nulls()
         remedy = "data.standardise = true keeps the differences"
-        require_told_apart(values.to_numpy(), f"column {shown(name)}", part.file.refusal, remedy)
+        require_exact_differences(values.to_numpy(), f"column {excerpt(name)}", part.file.refusal, remedy)
     return ColumnConversion(name, None, start)
 
 
@@ -309,7 +308,7 @@ def _refuse_numbers_as_texts(part: TablePart, name: str, known: pl.Series) -> No
     apart = all(each["gap"] or not each["unit"] for each in matches)
     if len(units) <= (_UNITS_MAX if apart else 1) and not (units and units <= _ORDINALS):
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(known[0])}, a number as a text; use a decimal point and "
+            f"column {excerpt(name)} is {excerpt(known[0])}, a number as a text; use a decimal point and "
             "neither thousands separators nor a unit, or list the column in data.categorical"
         )
 
@@ -326,7 +325,7 @@ def encoded(
         widest = max(columns, key=lambda column: column.width)
         raise part.file.refusal(
             f"has {rows:,} rows of {width:,} numbers; must have at most {_NUMBERS_MAX:,} numbers "
-            f"({shown(widest.name)} alone has {widest.width:,} categories)"
+            f"({excerpt(widest.name)} alone has {widest.width:,} categories)"
         )
     part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)
@@ -334,7 +333,7 @@ def encoded(
     index = 0
     for column in columns:
         if column.categories is None:
-            values = numbers(part, column.name, column.start)
+            values = number_column(part, column.name, column.start)
             found[:, index] = values.fill_null(0.0).to_numpy()
             missing[:, index] = values.is_null().to_numpy()
         else:

@@ -142,7 +142,7 @@ class LabelledData(DataSection):
                 "data.partition: does not distribute the validation part of the data; use iid, natural, or "
                 "your own lists (a file or a function)"
             )
-        return partition, partition.validation or no_validation(clients)
+        return partition, partition.validation or empty_validation_rows(clients)
 
 
 def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Iterator[SettingError]:
@@ -154,12 +154,12 @@ def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Itera
         yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,}")
 
 
-def in_list(names: Sequence[str]) -> str:
+def names_in_one_line(names: Sequence[str]) -> str:
     """Return names in one line, shortened if there are many."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
-def no_validation(clients: int) -> Rows:
+def empty_validation_rows(clients: int) -> Rows:
     """Return no rows for each client."""
     return (np.empty(0, dtype=np.int64),) * clients

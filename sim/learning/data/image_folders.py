@@ -14,8 +14,8 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile
 from sim.files.named_files import DataFile
 from sim.files.picture_folder import PictureFile, picture_parts
-from sim.learning.data.dataset import Dataset, in_list
-from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout, dataset_of_pixels
+from sim.learning.data.dataset import Dataset, names_in_one_line
+from sim.learning.data.images import FolderLayout, ImageArrays, ImageData, ImageFolder, dataset_of_pixels
 from sim.learning.data.user_arrays import ArraysPart, UserSamples
 
 _CINIC_10 = (
@@ -46,8 +46,8 @@ def _labels(pictures: Sequence[PictureFile], classes: Sequence[str]) -> np.ndarr
     return np.array([indices[picture.label] for picture in pictures])
 
 
-def _in_words(classes: Sequence[str]) -> str:
-    return one_line(in_list(classes), 400)
+def _class_names_text(classes: Sequence[str]) -> str:
+    return one_line(names_in_one_line(classes), 400)
 
 
 class OwnImages(UserSamples):
@@ -88,7 +88,7 @@ class OwnImages(UserSamples):
         dataset = dataset_of_pixels(parts, self, source.refusal, classes=len(classes))
         return replace(
             dataset,
-            features=f"{dataset.features}; {len(classes):,} classes: {_in_words(classes)}",
+            features=f"{dataset.features}; {len(classes):,} classes: {_class_names_text(classes)}",
             notices=(*dataset.notices, *notices),
         )
 
@@ -111,7 +111,9 @@ def _read_cinic_10(folder: ImageFolder, data: ImageData) -> ImageArrays:
     for name, pictures in found.items():
         part = InputFile(folder.key, folder.path / name)
         if (classes := sorted({picture.label for picture in pictures})) != list(_CINIC_10):
-            raise part.refusal(f"has the classes {_in_words(classes)}; must have {_in_words(_CINIC_10)}")
+            raise part.refusal(
+                f"has the classes {_class_names_text(classes)}; must have {_class_names_text(_CINIC_10)}"
+            )
         images = _pixels(pictures, "RGB", None, "images of CINIC-10 have 32 x 32 pixels")
         arrays += data.checked(part, images, part, _labels(pictures, _CINIC_10), "labels")
     return ImageArrays(*arrays)
@@ -126,7 +128,9 @@ class Cinic10(ImageData):
 
     classes = 10
     input_shape = (3, 32, 32)
-    layouts = tuple(Layout(folder, ("train", "test"), _read_cinic_10) for folder in ("cinic-10", "CINIC-10"))
+    layouts = tuple(
+        FolderLayout(folder, ("train", "test"), _read_cinic_10) for folder in ("cinic-10", "CINIC-10")
+    )
     torchvision = None
 
     name: Literal["cinic-10"]

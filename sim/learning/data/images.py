@@ -17,7 +17,7 @@ from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
 from sim.learning.data.kept import read_once
 from sim.learning.data.raw_arrays import Refuse
-from sim.learning.data.user_arrays import ArraysPart, UserSamples, parted
+from sim.learning.data.user_arrays import ArraysPart, UserSamples, check_parts
 
 _BLANK_MAX = 0.01  # share of the images; a preallocated, incomplete file has many
 FLOAT_BYTES = 4
@@ -59,7 +59,7 @@ class ImageFolder:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderLayout:
     """Folder of a data set below the data folder: the files it must contain, and their reader."""
 
     folder: str
@@ -72,7 +72,7 @@ class ImageData(LabelledData):
 
     classes: ClassVar[int]
     input_shape: ClassVar[tuple[int, int, int]]
-    layouts: ClassVar[tuple[Layout, ...]]
+    layouts: ClassVar[tuple[FolderLayout, ...]]
     torchvision: ClassVar[str | None]
     """Class of torchvision.datasets that downloads the data set; None if there is none."""
 
@@ -157,7 +157,7 @@ class ImageData(LabelledData):
         files_in = ImageFolder("", folder / layout.folder)
         return [path for name in layout.files if (path := files_in.variant(name)) is not None]
 
-    def _find(self, folder: Path) -> Layout | None:
+    def _find(self, folder: Path) -> FolderLayout | None:
         for layout in self.layouts:
             files_in = ImageFolder("", folder / layout.folder)
             if all(map(files_in.variant, layout.files)):
@@ -188,11 +188,11 @@ def dataset_of_pixels(
     classes: int | None,
     standardise: bool = True,
 ) -> Dataset:
-    """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `parted`.
+    """Return the data set of parts with user images x, uint8 [n, C, H, W]; see `check_parts`.
 
     Images for validation are scaled in the same way as images for training.
     """
-    found, outputs, owners = parted(parts, section, refuse, classes=classes, wide=True)
+    found, outputs, owners = check_parts(parts, section, refuse, classes=classes, wide=True)
     train, test = found["train"], found["test"]
     dataset = normalised(ImageArrays(train.x, train.y, test.x, test.y), outputs, standardise=standardise)
     features = f"images of {' x '.join(map(str, dataset.input_shape))} numbers"

@@ -12,7 +12,7 @@ _kept: dict[Any, Dataset] | None = None
 
 
 @contextmanager
-def kept_data() -> Iterator[None]:
+def keeping_last_data() -> Iterator[None]:
     """Keep the last data set for the next run of this process that reads the same files."""
     global _kept
     before, _kept = _kept, {}

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from sim.files.input_file import InputFile
-from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
+from sim.learning.data.images import FolderLayout, ImageArrays, ImageData, ImageFolder
 
 _FILES = (
     "train-images-idx3-ubyte",
@@ -41,8 +41,8 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
     return ImageArrays(*parts)
 
 
-def _layouts(*folders: str) -> tuple[Layout, ...]:
-    return tuple(Layout(folder, _FILES, _read_folder) for folder in folders)
+def _layouts(*folders: str) -> tuple[FolderLayout, ...]:
+    return tuple(FolderLayout(folder, _FILES, _read_folder) for folder in folders)
 
 
 class FashionMnist(ImageData):

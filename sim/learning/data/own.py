@@ -11,7 +11,7 @@ from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.raw_arrays import as_array
 from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
-from sim.plugins.section import PluginSection, in_short
+from sim.plugins.section import PluginSection, first_error_line
 
 _FORM = (
     "(x, y), (x, y, clients), a torch Dataset of such samples, or a dict of these with the keys train, "
@@ -38,7 +38,7 @@ class OwnData(PluginSection, UserArrays):
         except UserError:
             raise
         except FAILURES as error:  # reading a data set also calls the user's code
-            raise self.refusal(f"failed: {in_short(error)}", error) from error
+            raise self.refusal(f"failed: {first_error_line(error)}", error) from error
         return self.made(parts, self._refuse)
 
     def _refuse(self, problem: str) -> UserError:

@@ -66,7 +66,7 @@ def as_float32(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
     return np.array(values, dtype=np.float32, order="C")
 
 
-def require_told_apart(values: np.ndarray, name: str, refuse: Refuse, remedy: str) -> None:
+def require_exact_differences(values: np.ndarray, name: str, refuse: Refuse, remedy: str) -> None:
     """Refuse numbers [n, ...] with differences that float32 rounds away: times, identifiers, coordinates.
 
     Each position in a sample is checked separately. Computed float64 values may differ by rounding only: such

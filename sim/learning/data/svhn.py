@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from sim.files import input_file
-from sim.files.input_file import InputFile, too_large
-from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
+from sim.files.input_file import InputFile, too_large_message
+from sim.learning.data.images import FolderLayout, ImageArrays, ImageData, ImageFolder
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
 _NAMES = ("X", "y")
@@ -36,7 +36,7 @@ def _read_part(file: InputFile, data: ImageData) -> tuple[np.ndarray, np.ndarray
                     f"contains {name} with shape {shape}, which exceeds the limit of "
                     f"{input_file.LIMIT_BYTES // 2**20} MiB"
                 )
-        found = loadmat(io.BytesIO(_unpacked(content, file)), variable_names=_NAMES)
+        found = loadmat(io.BytesIO(_uncompressed_matlab(content, file)), variable_names=_NAMES)
         return found["X"].transpose(3, 2, 0, 1), found["y"].reshape(-1)
 
     images, labels = file.parsed(
@@ -50,7 +50,7 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
     return ImageArrays(*train, *test)
 
 
-def _unpacked(content: bytes, file: InputFile) -> bytes:
+def _uncompressed_matlab(content: bytes, file: InputFile) -> bytes:
     """Return a MATLAB 5 file without compression, so that its size bounds the memory. Raises UserError.
 
     The header is followed by elements: a type, a length, and this many bytes; a packed element contains an
@@ -68,7 +68,7 @@ def _unpacked(content: bytes, file: InputFile) -> bytes:
             element = zlib.decompressobj().decompress(element[8:], room + 1)
         found.write(element)
         if found.tell() > input_file.LIMIT_BYTES:
-            raise file.refusal(too_large(input_file.LIMIT_BYTES, unpacked=True))
+            raise file.refusal(too_large_message(input_file.LIMIT_BYTES, unpacked=True))
     return found.getvalue()
 
 
@@ -80,7 +80,7 @@ class Svhn(ImageData):
 
     classes = 10
     input_shape = (3, 32, 32)
-    layouts = tuple(Layout(folder, _FILES, _read_folder) for folder in ("svhn", "SVHN", ""))
+    layouts = tuple(FolderLayout(folder, _FILES, _read_folder) for folder in ("svhn", "SVHN", ""))
     torchvision = "SVHN"
 
     name: Literal["svhn"]

@@ -11,7 +11,7 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
-from sim.learning.data.dataset import DataSection, Dataset, Rows, memory_misfits, no_validation
+from sim.learning.data.dataset import DataSection, Dataset, Rows, empty_validation_rows, memory_misfits
 from sim.learning.partitions.dealing import cluster_by_client, cluster_members, even_sizes
 from sim.learning.partitions.partition import Partition
 from sim.members import cluster_misfits
@@ -76,7 +76,7 @@ class QuadraticData(DataSection):
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         """Return the rows of each client, which were generated for it."""
-        return _of_each(clients, self.samples, 1, self.clusters), no_validation(clients)
+        return _client_sample_sets(clients, self.samples, 1, self.clusters), empty_validation_rows(clients)
 
 
 class SyntheticRegression(DataSection):
@@ -125,15 +125,15 @@ class SyntheticRegression(DataSection):
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         """Return the samples of each client, which were generated for it."""
-        partition = _of_each(clients, self.samples, self.test_samples, 2)
+        partition = _client_sample_sets(clients, self.samples, self.test_samples, 2)
         if not self.validation_share:
-            return partition, no_validation(clients)
+            return partition, empty_validation_rows(clients)
         held_back = partition.hold_back(self.validation_share, seed)
         assert held_back.validation is not None
         return replace(held_back, validation=None), held_back.validation
 
 
-def _of_each(clients: int, train: int, test: int, clusters: int) -> Partition:
+def _client_sample_sets(clients: int, train: int, test: int, clusters: int) -> Partition:
     """Return the partition that gives each client the next `train` and `test` samples, in equal clusters."""
     rows = [tuple(np.array_split(np.arange(clients * size), clients)) for size in (train, test)]
     return Partition(rows[0], rows[1], cluster_by_client(even_sizes(clients, clusters)))

@@ -14,10 +14,10 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, ShareBelowOne, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import no_room
+from sim.files.input_file import no_room_message
 from sim.files.named_files import DataFile
 from sim.kernel.random import stream
-from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
+from sim.learning.data.dataset import DataSection, Dataset, Rows, empty_validation_rows
 from sim.learning.partitions.dealing import (
     Owners,
     StatedCount,
@@ -83,7 +83,7 @@ class TextData(DataSection):
 
         texts = self.read(folder)
         characters = sum(len(each) for pair in texts for each in pair)
-        if problem := no_room(characters * _CHARACTER_BYTES):
+        if problem := no_room_message(characters * _CHARACTER_BYTES):
             raise UserError(f'data.name = "{self.name}": {problem}')
         trained = [training for training, _ in texts]
         tokenizer = tokenizer_called(self.tokenizer, trained, "data.tokenizer", folder)
@@ -154,7 +154,7 @@ class TextData(DataSection):
             names=tuple([f"{self.languages[index]}-{number}" for index, number in numbered]),
         )
         if not self.validation_share:
-            return partition, no_validation(clients)
+            return partition, empty_validation_rows(clients)
         held_back = partition.hold_back(self.validation_share, seed)
         assert held_back.validation is not None
         return replace(held_back, validation=None), held_back.validation

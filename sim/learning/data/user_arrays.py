@@ -18,8 +18,8 @@ from sim.learning.data.raw_arrays import (
     Refuse,
     as_array,
     as_float32,
+    require_exact_differences,
     require_finite,
-    require_told_apart,
 )
 from sim.learning.partitions.dealing import Owners, rows_by_class
 from sim.learning.partitions.partition import Partition
@@ -68,14 +68,14 @@ def dataset_from_arrays(
 ) -> Dataset:
     """Return the data set of the parts "train" and, if given, "validation" and "test".
 
-    standardise: True, or a mask of the numbers of a sample. The other parameters are as for `parted`.
+    standardise: True, or a mask of the numbers of a sample. The other parameters are as for `check_parts`.
     """
     wide = bool(np.any(standardise))
-    parts, outputs, owners = parted(given, section, refuse, classes=classes, wide=wide)
-    return _dataset(_scaled(_filled(parts), standardise), outputs, owners)
+    parts, outputs, owners = check_parts(given, section, refuse, classes=classes, wide=wide)
+    return _dataset(_scaled(_fill_missing_numbers(parts), standardise), outputs, owners)
 
 
-def parted(
+def check_parts(
     given: Mapping[str, ArraysPart],
     section: UserSamples,
     refuse: Refuse,
@@ -127,14 +127,14 @@ def _checked(
     x, shapes = _all_inputs(part.x, of_x, wide, refuse)
     samples, clients = len(x), None
     if regression:
-        y = _array(part.y, of_y, "biuf", "real numbers for a regression", refuse)
+        y = _require_array(part.y, of_y, "biuf", "real numbers for a regression", refuse)
         fits = y.ndim in (1, 2) and len(y) == samples and y.size > 0
         _require_shape(y, of_y, fits, f"({samples},), or ({samples}, numbers to predict)", refuse)
-        require_told_apart(y, of_y, refuse, _SHIFTED)
+        require_exact_differences(y, of_y, refuse, _SHIFTED)
         y = as_float32(y, of_y, refuse).reshape(samples, -1)
     else:
         whole = 'whole numbers, the classes from 0 (data.task = "regression" predicts numbers)'
-        y = _array(part.y, of_y, "biu", whole, refuse)
+        y = _require_array(part.y, of_y, "biu", whole, refuse)
         _require_shape(y, of_y, y.shape == (samples,), f"({samples},), a class for each sample", refuse)
         bad = np.flatnonzero((y < 0) | (y >= (classes or CLASSES_MAX)))
         if len(bad):
@@ -145,7 +145,7 @@ def _checked(
         y = y.astype(np.int64)
     if part.clients is not None:
         names = "whole numbers or texts, the names of clients"
-        clients = _array(part.clients, of_clients, "iuU", names, refuse)
+        clients = _require_array(part.clients, of_clients, "iuU", names, refuse)
         fits = clients.shape == (samples,)
         _require_shape(clients, of_clients, fits, f"({samples},), a client for each sample", refuse)
     return replace(part, x=x, y=y, clients=clients, shapes=shapes)
@@ -156,32 +156,32 @@ def _all_inputs(
 ) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
     """Return the input, float32 unless `wide`, and None; or several inputs concatenated, and their shapes."""
     if not isinstance(x, tuple):
-        array = _array(x, name, "biuf", "real numbers", refuse)
+        array = _require_array(x, name, "biuf", "real numbers", refuse)
         wanted = f"(samples, numbers of each, ...), as in {name}[:, None], and not empty"
         _require_shape(array, name, array.ndim > 1 and array.size > 0, wanted, refuse)
-        return _numbers(array, name, wide, refuse), None
+        return _require_float32_numbers(array, name, wide, refuse), None
     if not x:
         raise refuse(f"{name} is an empty tuple; must be an array, or a tuple of one array for each input")
     arrays, flat = [], []
     for index, each in enumerate(x):
         own = f"{name}[{index}]"
-        array = _array(each, own, "biuf", "real numbers", refuse)
+        array = _require_array(each, own, "biuf", "real numbers", refuse)
         arrays.append(array)
         fits = array.ndim > 0 and array.size > 0 and len(array) == len(arrays[0])
         _require_shape(array, own, fits, f"(samples, ...), as many samples as {name}[0]", refuse)
-        flat.append(_numbers(array, own, wide, refuse).reshape(len(array), -1))
+        flat.append(_require_float32_numbers(array, own, wide, refuse).reshape(len(array), -1))
     return np.concatenate(flat, axis=1), tuple([array.shape[1:] for array in arrays])
 
 
-def _numbers(values: np.ndarray, name: str, wide: bool, refuse: Refuse) -> np.ndarray:
+def _require_float32_numbers(values: np.ndarray, name: str, wide: bool, refuse: Refuse) -> np.ndarray:
     if wide:
         require_finite(values, name, refuse)
         return values
-    require_told_apart(values, name, refuse, "data.standardise = true keeps the differences")
+    require_exact_differences(values, name, refuse, "data.standardise = true keeps the differences")
     return as_float32(values, name, refuse)
 
 
-def _array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> np.ndarray:
+def _require_array(values: Any, name: str, kinds: str, wanted: str, refuse: Refuse) -> np.ndarray:
     """Return an array of one of these kinds of numpy types; the error for other types asks for `wanted`."""
     found = as_array(values, name, refuse)
     if found.dtype.kind not in kinds:
@@ -236,7 +236,7 @@ def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, 
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def _filled(parts: Mapping[str, ArraysPart]) -> Mapping[str, ArraysPart]:
+def _fill_missing_numbers(parts: Mapping[str, ArraysPart]) -> Mapping[str, ArraysPart]:
     """Return the parts with missing numbers replaced by the mean of known training values, or by 0."""
     if all(part.missing is None or not part.missing.any() for part in parts.values()):
         return parts

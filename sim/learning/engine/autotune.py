@@ -12,7 +12,7 @@ import torch
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.kernels import ModelKernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler
-from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.memory import does_not_fit_error, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.objectives import Objective
 
@@ -27,7 +27,7 @@ _remembered: dict[Hashable, str] = {}
 
 
 @dataclass(frozen=True)
-class Trial:
+class TimedTrainingStep:
     """Training step as in a run with `clients` clients whose batches `sampler` draws.
 
     It omits the parts that all backends share: the augmentation and the optimizer.
@@ -75,7 +75,7 @@ class Trial:
             fastest = min(seconds, key=seconds.__getitem__)
             if seconds[fastest] == math.inf:
                 what = f"a training step of {clients} clients with {self.architecture.key}"
-                raise does_not_fit(what, self.device)
+                raise does_not_fit_error(what, self.device)
             _remembered[identity] = fastest
         return _remembered[identity]
 

@@ -9,7 +9,7 @@ import torch
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.graph.samples import ClientData
-from sim.learning.engine.parcels import Packer, Unpacker, computed
+from sim.learning.engine.parcels import Packer, Unpacker, compute_parcel
 from sim.learning.engine.workers import Workers
 
 
@@ -39,7 +39,7 @@ class DeviceWorkers(Workers):
             # copy therefore comes after the work that the first device has been given before.
             kernels: list[ModelKernel] = []  # usable on any device
             packer = Packer(self._data, kernels, device=other.device)
-            reply = computed(packer.pack((function, arguments)), other, kernels, self._home)
+            reply = compute_parcel(packer.pack((function, arguments)), other, kernels, self._home)
             return Unpacker(reply, rows=packer.rows).load()
         finally:
             self._idle.put(other)

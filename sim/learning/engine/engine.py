@@ -31,10 +31,10 @@ from sim.learning.engine.graph.pending import PendingNodes
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.handles import Scalar, Vector
-from sim.learning.engine.memory import explained
+from sim.learning.engine.memory import explaining_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.replay_log import META, Arrays, ReadLog
-from sim.learning.engine.vector_pool import HeldRows, VectorPool
+from sim.learning.engine.vector_pool import LazyPoolRows, VectorPool
 from sim.learning.engine.workers import Workers
 from sim.learning.objectives import Objective
 
@@ -306,13 +306,13 @@ class Engine:
         """Return the values of one or more vectors of equal width, [len(vectors), width]."""
         return self.held(vectors)[:]
 
-    def held(self, vectors: Sequence[Vector]) -> HeldRows:
+    def held(self, vectors: Sequence[Vector]) -> LazyPoolRows:
         """Return the vectors' rows, which must be copied piece by piece before any other computation."""
         self.read_log.arrive(self.flushes)
         slots = [self._input(vector, vectors[0].width) for vector in vectors]
         if nodes := [slot.node for slot in slots if slot.node is not None]:
             self.compute(nodes)
-        return HeldRows(slots[0].pool, np.array([slot.row for slot in slots], dtype=np.int64))
+        return LazyPoolRows(slots[0].pool, np.array([slot.row for slot in slots], dtype=np.int64))
 
     def flush(self) -> None:
         """Compute every pending node that is still needed, level by level."""
@@ -332,7 +332,7 @@ class Engine:
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         try:
-            with explained("the results of a batch of jobs", self.device):
+            with explaining_out_of_memory("the results of a batch of jobs", self.device):
                 for groups in levels:
                     self._execution.run(groups, self.read_log)
         except BaseException as failure:

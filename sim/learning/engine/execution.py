@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.graph.nodes import GraphNode, Slot
-from sim.learning.engine.graph.operations import Operation, Rows
-from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.graph.operations import Operation, OutputRows
+from sim.learning.engine.memory import does_not_fit_error, is_out_of_memory
 from sim.learning.engine.replay_log import ReadLog, ReplayedReadLog
 from sim.learning.engine.vector_pool import index_tensor
 from sim.learning.engine.workers import Workers
@@ -21,7 +21,7 @@ The limits do not depend on the number of cores, since the rows of the results d
 """
 
 _THIS_THREAD = Workers()
-Outputs = tuple[Tensor | Rows | None, ...]
+Outputs = tuple[Tensor | OutputRows | None, ...]
 """Results of a call: one tensor or taken rows for each output; None for an output of a replay."""
 _Started = tuple[Operation, list[GraphNode], Callable[[], Outputs]]
 
@@ -61,7 +61,7 @@ class Execution:
         """Compute groups of nodes of one operation each. Nodes must not depend on each other."""
         parts = deque(part for nodes in groups for part in self._parts(nodes))
         while parts:
-            wave = _wave(parts)
+            wave = _take_parallel_parts(parts)
             if isinstance(read_log, ReplayedReadLog):
                 results = self._replayed([part[0].group.take_rows(part) for part in wave], read_log)
             else:
@@ -129,7 +129,7 @@ class Execution:
             return False
         if len(nodes) > 1:
             return True
-        raise does_not_fit(nodes[0].group.subject, self._device, alone=self._workers.alone) from error
+        raise does_not_fit_error(nodes[0].group.subject, self._device, alone=self._workers.alone) from error
 
     def _store(self, nodes: list[GraphNode], outputs: Outputs) -> None:
         for node in nodes:  # frees rows without other holders
@@ -139,8 +139,8 @@ class Execution:
         for output, values in enumerate(outputs):
             self._store_output(nodes, output, values)
 
-    def _store_output(self, nodes: list[GraphNode], output: int, values: Tensor | Rows | None) -> None:
-        if isinstance(values, Rows):
+    def _store_output(self, nodes: list[GraphNode], output: int, values: Tensor | OutputRows | None) -> None:
+        if isinstance(values, OutputRows):
             for node, row in zip(nodes, values.rows, strict=True):
                 slot = node.outputs[output]()
                 if slot is None:
@@ -180,7 +180,7 @@ def _factors_of(nodes: list[GraphNode]) -> list[Slot]:
     ]
 
 
-def _wave(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:
+def _take_parallel_parts(parts: deque[list[GraphNode]]) -> list[list[GraphNode]]:
     """Take the next parts, which start together."""
     wave, wave_bytes = [parts.popleft()], 0.0
     while parts and len(wave) < _WAVE:

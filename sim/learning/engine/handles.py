@@ -128,7 +128,7 @@ class Vector:
 
     def like(self, values: Any) -> Vector:
         """Return a handle of this engine on known values. Raises ValueError for more than one dimension."""
-        return known(self.engine, values)
+        return known_values_handle(self.engine, values)
 
     def applied(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
@@ -367,7 +367,7 @@ class Scalar(Vector):
         return self._compare(other, operator.ge)
 
 
-def known(engine: VectorEngine, values: Any) -> Vector:
+def known_values_handle(engine: VectorEngine, values: Any) -> Vector:
     """Return a handle on known values; a Scalar, if they have no dimension.
 
     Raises ValueError for more than one dimension, and for whole numbers that float32 cannot represent.

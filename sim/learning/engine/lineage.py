@@ -73,7 +73,9 @@ class Lineage:
                 if value is None:
                     self.reads[UNKNOWN, -1].add(-1)
                 else:
-                    self._add(owner, ColumnRange(0, 0, owner.width), _unit(number, len(vectors)), value)
+                    self._add(
+                        owner, ColumnRange(0, 0, owner.width), _unit_vector(number, len(vectors)), value
+                    )
         for number in range(len(self.records) - 1, -1, -1):
             record = self.records[number]
             for output, owner in enumerate(record.outputs):
@@ -102,7 +104,7 @@ class Lineage:
             self._pass_with_part(record, operation, ranges)
         elif isinstance(operation, ZeroUntrained):
             for columns, coefficients in ranges.items():
-                for piece, is_trained in _pieces(columns, operation.architecture):
+                for piece, is_trained in _split_by_training(columns, operation.architecture):
                     if is_trained:
                         self._add(record.inputs[0], piece, coefficients)
         else:
@@ -127,7 +129,7 @@ class Lineage:
             self.reads[reason, job.client].add(number)
         architecture = operation.kernel.architecture
         for columns, coefficients in ranges.items():
-            pieces = _pieces(columns, architecture) if map_ is not None else [(columns, True)]
+            pieces = _split_by_training(columns, architecture) if map_ is not None else [(columns, True)]
             for piece, is_trained in pieces:
                 if map_ is None or not is_trained:  # the result is the start plus the job's own part
                     of = AffineMap(1.0 if output == 0 else 0.0, 0.0, ())
@@ -197,7 +199,7 @@ def _as_sources(number: int, record: Computation, output: int, ranges: _Ranges) 
         yield Source(record.outputs[output], number, output, columns, coefficients)
 
 
-def _unit(number: int, count: int) -> np.ndarray:
+def _unit_vector(number: int, count: int) -> np.ndarray:
     values = np.zeros(count)
     values[number] = 1.0
     return values
@@ -209,7 +211,9 @@ def _cut(columns: ColumnRange, first: int, end: int) -> ColumnRange:
     return ColumnRange(columns.target + low - columns.source, low, high - low)
 
 
-def _pieces(columns: ColumnRange, architecture: Architecture) -> Iterator[tuple[ColumnRange, bool]]:
+def _split_by_training(
+    columns: ColumnRange, architecture: Architecture
+) -> Iterator[tuple[ColumnRange, bool]]:
     """Yield the trained and the untrained parts of a range; the flag is True for trained parameters."""
     column, end = columns.source, columns.source + columns.length
     for part in architecture.untrained:

@@ -16,7 +16,7 @@ from sim.errors import UserError
 _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
 
 
-class _Made(TorchDispatchMode):
+class _PeakMemoryMode(TorchDispatchMode):
     """Mode that sums the memory of live tensors created within it; `most` is the peak in bytes."""
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ def _storages(values: Any) -> set[UntypedStorage]:
     return {each.untyped_storage() for each in tree_iter(values) if isinstance(each, Tensor)}
 
 
-def bytes_made(compute: Callable[[], object]) -> int:
+def peak_bytes_of(compute: Callable[[], object]) -> int:
     """Return the peak memory in bytes of the tensors that `compute` creates, on any device.
 
     On the meta device nothing is computed; if the code needs values, memory up to this point counts.
     """
-    with _Made() as made, suppress(Exception):  # the user's code may raise any error
+    with _PeakMemoryMode() as made, suppress(Exception):  # the user's code may raise any error
         compute()
     return made.most
 
@@ -66,17 +66,17 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextmanager
-def explained(what: str, device: torch.device) -> Iterator[None]:
-    """Return a context that converts an out-of-memory error to the UserError of `does_not_fit`."""
+def explaining_out_of_memory(what: str, device: torch.device) -> Iterator[None]:
+    """Return a context that converts an out-of-memory error to the UserError of `does_not_fit_error`."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise does_not_fit(what, device) from error
+        raise does_not_fit_error(what, device) from error
 
 
-def does_not_fit(what: str, device: torch.device, *, alone: bool = True) -> UserError:
+def does_not_fit_error(what: str, device: torch.device, *, alone: bool = True) -> UserError:
     """Return the error for `what` that does not fit in any size of calls. alone: no other thread computes."""
     holds, fewer = "", "" if alone else "engine.workers = 1, "
     if device.type == "cuda":

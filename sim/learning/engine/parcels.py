@@ -13,10 +13,10 @@ from torch import Tensor
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.graph.nodes import GraphNode, Slot
-from sim.learning.engine.graph.operations import Rows
+from sim.learning.engine.graph.operations import OutputRows
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.graph.samples import ClientData, Subset
-from sim.learning.engine.vector_pool import HeldRows, VectorPool
+from sim.learning.engine.vector_pool import LazyPoolRows, VectorPool
 
 SUBSETS = ("train", "validation", "test")
 
@@ -31,17 +31,17 @@ class Parcel(NamedTuple):
     arrays: list[Any]
 
 
-def _kernel(kernel: ModelKernel) -> tuple[Any, ...]:
+def _reduce_kernel(kernel: ModelKernel) -> tuple[Any, ...]:
     given = (kernel.architecture, kernel.objective, kernel.backend, kernel.precision, kernel.micro_batch)
     return ModelKernel, given
 
 
-def _sampler(sampler: BatchSampler) -> tuple[Any, ...]:
+def _reduce_sampler(sampler: BatchSampler) -> tuple[Any, ...]:
     """Reduce a sampler to its fields, without cached values."""
     return BatchSampler, tuple([getattr(sampler, field.name) for field in fields(sampler)])
 
 
-def _node(node: GraphNode) -> tuple[Any, ...]:
+def _reduce_node(node: GraphNode) -> tuple[Any, ...]:
     """Reduce a node to its inputs, without its outputs."""
     return GraphNode, (node.group, node.inputs, node.payload)
 
@@ -51,22 +51,22 @@ class Packer(pickle.Pickler):
 
     data: data that the other end already has; the parcel contains only the names of its subsets. kernels:
     kernels that the other end already has; the parcel contains only their indices, and new kernels are added
-    to the list. None to send all kernels. rows: `Rows` whose values the other end expects; the parcel
+    to the list. None to send all kernels. rows: `OutputRows` whose values the other end expects; the parcel
     contains only their indices. device: target device of the parcel, in this process. `slots`: the packed
     slots, by the index of their values among the arrays.
     """
 
     dispatch_table: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
-        ModelKernel: _kernel,
-        BatchSampler: _sampler,
-        GraphNode: _node,
+        ModelKernel: _reduce_kernel,
+        BatchSampler: _reduce_sampler,
+        GraphNode: _reduce_node,
     }
 
     def __init__(
         self,
         data: ClientData | None = None,
         kernels: list[ModelKernel] | None = None,
-        rows: Sequence[Rows] = (),
+        rows: Sequence[OutputRows] = (),
         device: torch.device | None = None,
     ) -> None:
         self._file, self._device = io.BytesIO(), device
@@ -89,7 +89,7 @@ class Packer(pickle.Pickler):
             index = self._index_of(each, lambda: each.pool.data[each.row : each.row + 1])
             self.slots[index] = each
             return "slot", index
-        if kind is Rows:
+        if kind is OutputRows:
             index = self._index_of(each, lambda: each.pool.gather(each.rows))
             return "rows", index, _index_in(self.rows, each)
         if kind is VectorPool:
@@ -98,7 +98,7 @@ class Packer(pickle.Pickler):
             return "subset", self._subsets[id(each)]
         if kind is ModelKernel and self.kernels is not None:
             return "kernel", _index_in(self.kernels, each)
-        if kind is HeldRows:
+        if kind is LazyPoolRows:
             return "tensor", self._index_of(each, lambda: each[:])
         is_array = kind is Tensor and each.device.type == "cpu" and each.dtype != torch.bfloat16
         if is_array or (kind is Tensor and self._device is not None):
@@ -135,7 +135,7 @@ class Unpacker(pickle.Unpickler):
         parcel: Parcel,
         engine: Engine | None = None,
         kernels: Sequence[ModelKernel] = (),
-        rows: Sequence[Rows] = (),
+        rows: Sequence[OutputRows] = (),
     ) -> None:
         super().__init__(io.BytesIO(parcel.pickled))
         self.rows = list(rows)
@@ -162,11 +162,11 @@ class Unpacker(pickle.Unpickler):
         rows = pool.store(numbers)
         if kind == "slot":
             return Slot(pool, rows[0])
-        self.rows.append(Rows(pool, rows))
+        self.rows.append(OutputRows(pool, rows))
         return self.rows[-1]
 
 
-def computed(
+def compute_parcel(
     parcel: Parcel, engine: Engine, kernels: Sequence[ModelKernel], home: torch.device | None = None
 ) -> Parcel:
     """Return the parcel with the result of a function; the given parcel holds the function and its arguments.

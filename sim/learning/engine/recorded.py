@@ -54,13 +54,13 @@ class RecordedEngine(Engine):
         self.records: list[Computation] = []
         self.given: dict[VectorId, float] = {}
         """Vectors with known values, such as initial models, and the times at which they were given."""
-        self.now: Callable[[], float] = _start
+        self.now: Callable[[], float] = _zero_time
         """Returns the virtual time in seconds."""
         super().__init__(*arguments, **settings)
 
     def vector(self, values: Tensor) -> Vector:
         vector = super().vector(values)
-        self.given[owner(vector.slot())] = self.now()
+        self.given[slot_identity(vector.slot())] = self.now()
         return vector
 
     def submit(
@@ -79,8 +79,8 @@ class RecordedEngine(Engine):
             Computation(
                 self.now(),
                 operation,
-                tuple(map(owner, inputs)),
-                tuple(map(owner, slots)),
+                tuple(map(slot_identity, inputs)),
+                tuple(map(slot_identity, slots)),
                 stated,
                 tuple(map(recorded_factor, factors)),
                 tuple(map(recorded_factor, strengths)),
@@ -89,14 +89,14 @@ class RecordedEngine(Engine):
         return slots
 
 
-def owner(slot: Slot) -> VectorId:
+def slot_identity(slot: Slot) -> VectorId:
     """Return the identity of a slot, which stays valid when the slot no longer exists."""
     return VectorId(slot.pool.width, slot.serial)
 
 
 def recorded_terms(terms: Terms) -> RecordedTerms:
     """Return a linear combination without references to its slots."""
-    return tuple([(owner(slot), recorded_factor(factor)) for slot, factor in terms.items()])
+    return tuple([(slot_identity(slot), recorded_factor(factor)) for slot, factor in terms.items()])
 
 
 def recorded_factor(factor: Factor) -> RecordedFactor:
@@ -110,5 +110,5 @@ def training_steps(record: Computation) -> int:
     return record.payload.steps if isinstance(record.payload, TrainJob) else 1
 
 
-def _start() -> float:
+def _zero_time() -> float:
     return 0.0

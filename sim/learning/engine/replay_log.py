@@ -90,7 +90,7 @@ class RecordedReadLog(ReadLog):
     def __init__(
         self,
         journal: Journal,
-        recent: _Recent | None = None,
+        recent: _RecentRows | None = None,
         count: int = 0,
         evaluations: Mapping[float, str] = MappingProxyType({}),
     ) -> None:
@@ -99,7 +99,7 @@ class RecordedReadLog(ReadLog):
         self._evaluations = evaluations
         self.failure: OSError | None = None
         self._journal = journal
-        self._recent = _Recent() if recent is None else recent
+        self._recent = _RecentRows() if recent is None else recent
         self._buffer = bytearray()
         self._factors: list[tuple[list[int], Tensor]] = []  # serials and values, not yet in the buffer
         self._noted: set[int] = set()  # serials
@@ -205,7 +205,7 @@ class ReplayedReadLog(ReadLog):
         self.failure: ReplayError | None = None
         self._flushes = flushes
         self._on_arrival = arrive
-        self.recent = _Recent()
+        self.recent = _RecentRows()
         self._records = _records(frames)
         self._next: Any = next(self._records, _END)
 
@@ -274,7 +274,7 @@ class ReplayedReadLog(ReadLog):
 _END = object()
 
 
-class _Recent:
+class _RecentRows:
     """Recently read longer rows, by digest; a replay keeps the same rows as the run."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.memory import does_not_fit_error, is_out_of_memory
 
 LINE_BYTES = 64  # size of a cache line; no device needs a larger alignment
 _LINE_NUMBERS = LINE_BYTES // 4
@@ -174,7 +174,7 @@ class VectorPool:
             except (RuntimeError, OSError) as error:
                 if not is_out_of_memory(error):
                     raise
-        raise does_not_fit(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
+        raise does_not_fit_error(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
 
     def _empty(self, rows: int) -> Tensor:
         self._pages = None
@@ -188,7 +188,7 @@ class VectorPool:
         return torch.from_numpy(np.frombuffer(pages, np.float32)).view(-1, self._row_numbers)
 
 
-class HeldRows:
+class LazyPoolRows:
     """Rows of a pool as a matrix [N, width], which is copied only when it is indexed."""
 
     def __init__(self, pool: VectorPool, rows: np.ndarray) -> None:
@@ -201,9 +201,9 @@ class HeldRows:
     def __getitem__(self, indices: slice | np.ndarray | list[int]) -> Tensor:
         return self._pool.gather(self._rows[indices])
 
-    def of(self, indices: list[int]) -> HeldRows:
+    def of(self, indices: list[int]) -> LazyPoolRows:
         """Return a part of these rows."""
-        return HeldRows(self._pool, self._rows[indices])
+        return LazyPoolRows(self._pool, self._rows[indices])
 
 
 def aligned_to_cache_lines(items: Tensor) -> Tensor:

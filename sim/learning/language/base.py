@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 from sim.learning.language.checkpoints import load_checkpoint
 from sim.learning.language.configurations import Size
 from sim.learning.language.shapes import Base
-from sim.learning.language.tensors import fitting, gpt2_shape, real_tensors
+from sim.learning.language.tensors import gpt2_shape, read_float_tensors, require_fitting_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,9 +41,9 @@ class BaseNotes(BaseModel):
 def load_base(file: InputFile) -> Base:
     """Return the base in a file or folder. Raises UserError for other files and other architectures."""
     if not os.path.isdir(file.path):
-        stored, notes = _stored(file)
+        stored, notes = _read_saved_base(file)
         shape = gpt2_shape(stored, notes.heads, file)
-        return Base(shape, notes.tokenizer, fitting(stored, shape, file))
+        return Base(shape, notes.tokenizer, require_fitting_tensors(stored, shape, file))
     return load_checkpoint(file)
 
 
@@ -54,21 +54,21 @@ def save_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> No
     content = save(
         {name: values.contiguous() for name, values in weights.items()}, {_METADATA: notes.model_dump_json()}
     )
-    with beside(path) as whole:
+    with temporary_path_beside(path) as whole:
         whole.write_bytes(content)
         os.replace(whole, path)
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def temporary_path_beside(path: Path) -> Iterator[Path]:
     """Return a temporary path for an incomplete file, in a hidden folder beside `path`. Raises OSError."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".coterie-") as temporary:
         yield Path(temporary) / path.name
 
 
-def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
+def _read_saved_base(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
     """Return the tensors of a file that `save_base` wrote, and its metadata."""
-    stored, metadata = real_tensors(file)
+    stored, metadata = read_float_tensors(file)
     if _METADATA not in metadata:
         raise file.refusal(
             "does not give the number of heads, unlike files of `coterie pretrain`; use a file of `coterie "
@@ -77,4 +77,4 @@ def _stored(file: InputFile) -> tuple[dict[str, Tensor], BaseNotes]:
     try:
         return stored, BaseNotes.model_validate_json(metadata[_METADATA])
     except ValueError as error:
-        raise file.refusal(f"the metadata is damaged: {shown(str(error))}") from None
+        raise file.refusal(f"the metadata is damaged: {excerpt(str(error))}") from None

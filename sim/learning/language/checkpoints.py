@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.files.input_file import SETTINGS_BYTES, InputFile, shown
+from sim.files.input_file import SETTINGS_BYTES, InputFile, excerpt
 from sim.learning.language.configurations import configured_shape
 from sim.learning.language.shapes import Base, LlamaShape
-from sim.learning.language.tensors import MASKS, fitting, gpt2_shape, real_tensors
+from sim.learning.language.tensors import MASKS, gpt2_shape, read_float_tensors, require_fitting_tensors
 from sim.learning.language.tokenizers import identity_of_file
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _HEAD = "lm_head.weight"
 
 def load_checkpoint(folder: InputFile) -> Base:
     """Return the base in a folder. Raises UserError for other folders and unsupported architectures."""
-    shape = configured_shape(_within(folder, _CONFIG))
+    shape = configured_shape(_file_in_folder(folder, _CONFIG))
     weights, stored = _weights(folder)
     if isinstance(shape, LlamaShape):
         stored = {
@@ -36,9 +36,9 @@ def load_checkpoint(folder: InputFile) -> Base:
         found = gpt2_shape(stored, shape.heads, weights)
         if found != shape:
             raise weights.refusal(f"contains {found}, but {_CONFIG} states {shape}")
-    tokenizer = _within(folder, _TOKENIZER)
+    tokenizer = _file_in_folder(folder, _TOKENIZER)
     identity = identity_of_file(tokenizer.content(SETTINGS_BYTES)) if tokenizer.path.is_file() else None
-    return Base(shape, identity, fitting(stored, shape, weights))
+    return Base(shape, identity, require_fitting_tensors(stored, shape, weights))
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -49,34 +49,34 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return [path for name in (*names, _TOKENIZER) if (path := folder / name).is_file()]
 
 
-def _within(folder: InputFile, name: str) -> InputFile:
+def _file_in_folder(folder: InputFile, name: str) -> InputFile:
     return InputFile(folder.key, folder.path / name)
 
 
 def _weights(folder: InputFile) -> tuple[InputFile, dict[str, Tensor]]:
     """Return the file with the weights, or the index of several files, and the tensors."""
-    weights, index = _within(folder, _WEIGHTS), _within(folder, _INDEX)
+    weights, index = _file_in_folder(folder, _WEIGHTS), _file_in_folder(folder, _INDEX)
     if weights.path.is_file():
-        return weights, _variables(weights)
+        return weights, _tensors_without_constants(weights)
     if not index.path.is_file():
         raise folder.refusal(f"has no {_WEIGHTS}: save_pretrained of the package transformers writes it")
     found: dict[str, Tensor] = {}
-    places = _places(index)
+    places = _files_of_tensors(index)
     for name in sorted(set(places.values())):
-        file = _within(folder, name)
-        tensors = _variables(file)
+        file = _file_in_folder(folder, name)
+        tensors = _tensors_without_constants(file)
         if wrong := [each for each in tensors if places.get(each) != name]:
-            raise file.refusal(f"contains {shown(wrong)}, which {_INDEX} does not place in this file")
+            raise file.refusal(f"contains {excerpt(wrong)}, which {_INDEX} does not place in this file")
         found |= tensors
     return index, found
 
 
-def _variables(file: InputFile) -> dict[str, Tensor]:
+def _tensors_without_constants(file: InputFile) -> dict[str, Tensor]:
     """Return the tensors of a file, without the constants that older versions of `transformers` stored."""
-    return {name: values for name, values in real_tensors(file)[0].items() if not name.endswith(MASKS)}
+    return {name: values for name, values in read_float_tensors(file)[0].items() if not name.endswith(MASKS)}
 
 
-def _places(index: InputFile) -> Mapping[str, str]:
+def _files_of_tensors(index: InputFile) -> Mapping[str, str]:
     """Return the name of the file of each tensor. Raises UserError for an unsuitable index."""
     found = index.json()
     places = found.get("weight_map") if isinstance(found, dict) else None
@@ -85,6 +85,6 @@ def _places(index: InputFile) -> Mapping[str, str]:
     for tensor, name in places.items():
         is_name = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
         if not is_name or "\0" in name:
-            problem = f"{shown(tensor)} is in {shown(name)}; must be the name of a .safetensors file"
+            problem = f"{excerpt(tensor)} is in {excerpt(name)}; must be the name of a .safetensors file"
             raise index.refusal(f"weight_map: {problem} in this folder")
     return places

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from sim.errors import UserError
-from sim.files.input_file import SETTINGS_BYTES, InputFile, shown
+from sim.files.input_file import SETTINGS_BYTES, InputFile, excerpt
 from sim.learning.language.llama_sizes import RotaryScaling
 from sim.learning.language.shapes import LlamaShape, Shape, TransformerShape
 
@@ -167,7 +167,7 @@ def configured_shape(file: InputFile) -> Shape:
         named = found.get("model_type") if isinstance(found, dict) else None
         kind = CONFIGURATIONS.get(named) if isinstance(named, str) else None
         if kind is None:
-            stated = "none" if named is None else shown(named)
+            stated = "none" if named is None else excerpt(named)
             allowed = ", ".join(map(repr, CONFIGURATIONS))
             raise file.refusal(
                 "is not the configuration of a model that coterie supports: model_type is "
@@ -190,4 +190,4 @@ def _refusal(file: InputFile, family: str, first: Any) -> UserError:
         return file.refusal(f"has no {key}, which a configuration of {family} needs")
     wanted = first["msg"].removeprefix("Input should be ")
     unsupported = f"coterie does not support this setting of {family}"
-    return file.refusal(f"{key} = {shown(first['input'])}: {unsupported}; must be {wanted}")
+    return file.refusal(f"{key} = {excerpt(first['input'])}: {unsupported}; must be {wanted}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from sim.learning.language.base import beside
+from sim.learning.language.base import temporary_path_beside
 from sim.learning.models.modules.adapters import Adapter, Decoder
 from sim.learning.models.modules.transformer import AdaptedAffine
 
@@ -27,7 +27,7 @@ def save_adapters(module: nn.Module, folder: Path, base: str, notes: Mapping[str
         "adapter_config.json": json.dumps(_settings(module, base), indent=2).encode(),
     }
     for name, content in contents.items():
-        with beside(folder / name) as whole:
+        with temporary_path_beside(folder / name) as whole:
             whole.write_bytes(content)
             os.replace(whole, folder / name)
 

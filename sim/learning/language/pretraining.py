@@ -17,7 +17,7 @@ from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.learning.language.base import BaseNotes, beside, save_base
+from sim.learning.language.base import BaseNotes, save_base, temporary_path_beside
 from sim.learning.language.shapes import TransformerShape
 from sim.learning.language.tokenizers import tokenizer_called
 
@@ -105,7 +105,7 @@ def pretrain(
         corpus_sha256=hashlib.sha256(text.encode()).hexdigest(),
         settings=settings.model_dump(mode="json", exclude={"out"}),
     )
-    return _kept(path, {name: each.detach() for name, each in model.named_parameters()}, notes), loss
+    return _write_base(path, {name: each.detach() for name, each in model.named_parameters()}, notes), loss
 
 
 def _require_writable(path: Path, numbers: int) -> None:
@@ -115,7 +115,7 @@ def _require_writable(path: Path, numbers: int) -> None:
     if os.path.isdir(path):
         raise UserError(f'out = "{path}": is a folder; must be a file')
     try:
-        with beside(path) as whole:
+        with temporary_path_beside(path) as whole:
             whole.write_bytes(b"x")
     except OSError as error:
         raise UserError(f'out = "{path}": cannot be written: {error.strerror}') from None
@@ -124,7 +124,7 @@ def _require_writable(path: Path, numbers: int) -> None:
         raise UserError(f'out = "{path}": needs {needed:,} bytes, but the disk has {free:,} free')
 
 
-def _kept(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
+def _write_base(path: Path, weights: Mapping[str, Tensor], notes: BaseNotes) -> Path:
     """Write a base and return its path: in the folder of temporary files if `path` cannot be written."""
     try:
         save_base(path, weights, notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 from sim.learning.language.shapes import Shape, TransformerShape
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ MASKS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Ends of names of constants in older checkpoints."""
 
 
-def real_tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+def read_float_tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors of a .safetensors file, float32, and its text metadata. Raises UserError."""
     stored, metadata = file.tensors()
     for name, values in stored.items():
@@ -48,7 +48,7 @@ def _is_block(name: str) -> bool:
     return name.split(".")[1].isdecimal() and len(name) < 100
 
 
-def fitting(stored: dict[str, Tensor], shape: Shape, file: InputFile) -> dict[str, Tensor]:
+def require_fitting_tensors(stored: dict[str, Tensor], shape: Shape, file: InputFile) -> dict[str, Tensor]:
     """Return the tensors if they are exactly the tensors of a transformer of this shape. Raises UserError."""
     import torch
 
@@ -57,7 +57,7 @@ def fitting(stored: dict[str, Tensor], shape: Shape, file: InputFile) -> dict[st
     with torch.device("meta"):
         wanted = dict(shape.made().named_parameters())
     if unknown := [name for name in stored if name not in wanted]:
-        raise file.refusal(f"contains {shown(unknown)}, which is not in {shape.family}'s architecture")
+        raise file.refusal(f"contains {excerpt(unknown)}, which is not in {shape.family}'s architecture")
     for name, parameter in wanted.items():
         if name not in stored:
             raise file.refusal(f"has no {name}")

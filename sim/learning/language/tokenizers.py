@@ -42,7 +42,7 @@ class Tokenizer(ABC):
         return 1.0
 
 
-class Bytes(Tokenizer):
+class ByteTokenizer(Tokenizer):
     """Bytes of UTF-8."""
 
     identity = BYTES
@@ -52,7 +52,7 @@ class Bytes(Tokenizer):
         return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
 
 
-class Characters(Tokenizer):
+class CharacterTokenizer(Tokenizer):
     """Characters of some texts, in order, after one id for all other characters."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -130,7 +130,7 @@ def identity_of_file(content: bytes) -> str:
 def tokenizer_called(name: str, texts: Iterable[str], key: str, folder: DataFolder) -> Tokenizer:
     """Return the tokenizer of a setting ("characters": from these texts). Raises UserError if invalid."""
     if name == BYTES:
-        return Bytes()
+        return ByteTokenizer()
     if name == CHARACTERS:
-        return Characters(texts)
+        return CharacterTokenizer(texts)
     return TokenizerFile(folder.file(key, name))

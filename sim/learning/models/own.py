@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.errors import FAILURES, UserError
 from sim.learning.models.model import ModelSection
-from sim.plugins.process_settings import settings_kept
+from sim.plugins.process_settings import restoring_torch_settings
 from sim.plugins.section import PluginSection
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class OwnModel(PluginSection, ModelSection):
         ]
         architecture.examples = x[0]
         try:
-            with settings_kept():
+            with restoring_torch_settings():
                 require_pure_calls(architecture, flat[0], _two_batches(dataset.train_x, len(indices)))
         except FAILURES as error:
             raise self.refusal(f"cannot be computed: {in_words(error)}", error) from error

@@ -61,24 +61,30 @@ class _Trial:
         first, second = self._batches
         self._require_no_draws()
         module = self._copy()
-        start = _held(module)
+        start = _attribute_contents(module)
         self._call(module, first)
-        once = _held(module)
+        once = _attribute_contents(module)
         self._call(module, second)
-        twice, other = _held(module), self._copy()
+        twice, other = _attribute_contents(module), self._copy()
         self._call(other, second)
-        elsewhere = _held(other)
+        elsewhere = _attribute_contents(other)
         attributes = dict.fromkeys([*start, *twice])
         # Values that are the same after any calls are only created late, such as a mask of the inputs' shape.
         changed = [
             attribute
             for attribute in attributes
-            if not _get(once, attribute) == _get(twice, attribute) == _get(elsewhere, attribute)
+            if not _attribute_or_absent(once, attribute)
+            == _attribute_or_absent(twice, attribute)
+            == _attribute_or_absent(elsewhere, attribute)
         ]
         if changed:
             self._require_not_read(changed)
         elif self._training and (
-            late := [attribute for attribute in attributes if _get(start, attribute) != _get(once, attribute)]
+            late := [
+                attribute
+                for attribute in attributes
+                if _attribute_or_absent(start, attribute) != _attribute_or_absent(once, attribute)
+            ]
         ):
             self._require_same_evaluation(module.eval(), late)
 
@@ -98,8 +104,8 @@ class _Trial:
                 self._require_unchanged(module, name)
         if new := _registered(module) - registered:
             raise ValueError(
-                f"{_of(module, min(new)[0])} creates {min(new)[1]} in forward, unknown to the optimizer: "
-                "create it in __init__"
+                f"{_path_text(module, min(new)[0])} creates {min(new)[1]} in forward, unknown to the "
+                "optimizer: create it in __init__"
             )
         if not isinstance(outputs, Tensor):
             hint = f"return only its {'.logits' if hasattr(outputs, 'logits') else 'tensor of outputs'}"
@@ -119,19 +125,19 @@ class _Trial:
             if self._training:
                 return
             raise ValueError(
-                f"{_of(module, path)} is in training mode during evaluation, when statistics must not "
+                f"{_path_text(module, path)} is in training mode during evaluation, when statistics must not "
                 "change and nothing is dropped: leave it in evaluation mode after `eval()`"
             )
         if name in self._architecture.constants:
             kind = "buffer" if own in part._buffers else "frozen parameter"
             raise ValueError(
-                f"{_of(module, path)} changes its {kind} {own}, which all clients share, in forward: "
+                f"{_path_text(module, path)} changes its {kind} {own}, which all clients share, in forward: "
                 "compute it from the inputs, or use nn.BatchNorm1d, with separate statistics for "
                 "each client"
             )
         raise ValueError(
-            f"{_of(module, path)} changes its parameter {own} in forward, which only the optimizer may do: "
-            f"compute with a new tensor, as in `{own} = self.{own}.clamp(-1, 1)`"
+            f"{_path_text(module, path)} changes its parameter {own} in forward, which only the "
+            f"optimizer may do: compute with a new tensor, as in `{own} = self.{own}.clamp(-1, 1)`"
         )
 
     def _require_no_draws(self) -> None:
@@ -151,13 +157,17 @@ class _Trial:
             part.register_forward_hook(leave)
         self._call(module, self._batches[0])
         for path, before, after in calls:  # compared afterwards: torch.func.grad hides values
-            drawn = [name for name in _GENERATORS if _numbers(before[name]) != _numbers(after[name])]
+            drawn = [
+                name
+                for name in _GENERATORS
+                if _comparable_state(before[name]) != _comparable_state(after[name])
+            ]
             if drawn:
                 problem = (
-                    f"{_of(module, path)} draws random numbers of {drawn[0]} {self._mode}, which ignore "
-                    "client and seed: use nn.Dropout, which depends on both, or remove the draws"
+                    f"{_path_text(module, path)} draws random numbers of {drawn[0]} {self._mode}, which "
+                    "ignore client and seed: use nn.Dropout, which depends on both, or remove the draws"
                 )
-                with _RaisesWhereDrawn(problem):  # so that the error is raised in the line that draws
+                with _RandomnessRefusal(problem):  # so that the error is raised in the line that draws
                     self._call(self._copy(), self._batches[0])
                 raise ValueError(problem)
 
@@ -174,7 +184,7 @@ class _Trial:
                     trial._call(module, self._batches[0])
                 except Exception:
                     raise ValueError(
-                        f"{_of(module, attribute[0])} keeps self.{attribute[1]} between calls, which "
+                        f"{_path_text(module, attribute[0])} keeps self.{attribute[1]} between calls, which "
                         "may belong to another client: use a local variable, or compute it in __init__ (only "
                         "parameters and the statistics of batch norms are kept)"
                     ) from None
@@ -187,12 +197,12 @@ class _Trial:
         if not torch.equal(*outputs):
             path, name = late[0]
             raise ValueError(
-                f"{_of(module, path)} sets self.{name} in training and uses it in evaluation, but it is not "
-                "stored with a client's model: use self.training to distinguish the modes"
+                f"{_path_text(module, path)} sets self.{name} in training and uses it in evaluation, but "
+                "it is not stored with a client's model: use self.training to distinguish the modes"
             )
 
 
-class _RaisesWhereDrawn(TorchFunctionMode):
+class _RandomnessRefusal(TorchFunctionMode):
     """Mode in which a function of torch that draws random numbers raises ValueError."""
 
     def __init__(self, problem: str) -> None:
@@ -202,9 +212,9 @@ class _RaisesWhereDrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        before = _numbers(torch.default_generator)
+        before = _comparable_state(torch.default_generator)
         found = func(*args, **(kwargs or {}))
-        if _numbers(torch.default_generator) != before:
+        if _comparable_state(torch.default_generator) != before:
             raise ValueError(self._problem)
         return found
 
@@ -225,11 +235,11 @@ def _numpy_state() -> tuple[bytes, int]:
     return np.asarray(numbers).tobytes(), int(position)
 
 
-def _numbers(state: Any) -> Any:
+def _comparable_state(state: Any) -> Any:
     return state.get_state().tolist() if isinstance(state, torch.Generator) else state
 
 
-def _of(module: nn.Module, path: str) -> str:
+def _path_text(module: nn.Module, path: str) -> str:
     """Describe a part of a model: its class and its path."""
     kind = type(module.get_submodule(path)).__name__
     return f"{kind} (at {path})" if path else kind
@@ -245,21 +255,21 @@ def _registered(module: nn.Module) -> set[_Attribute]:
     }
 
 
-def _held(module: nn.Module) -> dict[_Attribute, Any]:
+def _attribute_contents(module: nn.Module) -> dict[_Attribute, Any]:
     """Return the contents of the attributes of a model's parts, in a comparable form."""
     return {
-        (path, name): _content(value)
+        (path, name): _comparable_content(value)
         for path, part in module.named_modules()
         for name, value in vars(part).items()
         if name not in _OF_TORCH
     }
 
 
-def _get(held: Mapping[_Attribute, Any], attribute: _Attribute) -> Any:
+def _attribute_or_absent(held: Mapping[_Attribute, Any], attribute: _Attribute) -> Any:
     return held.get(attribute, "absent")
 
 
-def _content(value: Any, depth: int = 0) -> Any:
+def _comparable_content(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Tensor):
         if value.is_meta:
             return "tensor", tuple(value.shape)
@@ -276,7 +286,7 @@ def _content(value: Any, depth: int = 0) -> Any:
     if depth == _DEPTH or isinstance(value, nn.Module | type) or callable(value):
         return type(value)
     if isinstance(value, Mapping):
-        return type(value), [(repr(key), _content(each, depth + 1)) for key, each in value.items()]
+        return type(value), [(repr(key), _comparable_content(each, depth + 1)) for key, each in value.items()]
     if isinstance(value, Sequence | set | frozenset) or hasattr(value, "popleft"):
-        return type(value), [_content(each, depth + 1) for each in value]
-    return type(value), _content(dict(getattr(value, "__dict__", {})), depth + 1)
+        return type(value), [_comparable_content(each, depth + 1) for each in value]
+    return type(value), _comparable_content(dict(getattr(value, "__dict__", {})), depth + 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Sized(Protocol):
+class ModelProperties(Protocol):
     """Properties of a model for checks; an `Architecture` and a `ModelSize` have them."""
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 from sim.learning.architecture import Architecture
 from sim.learning.models.modules.several_inputs import SeveralInputs
 from sim.learning.models.plain import plain_module
@@ -19,7 +19,7 @@ def set_start(architecture: Architecture, file: InputFile) -> None:
     Raises UserError unless the file has exactly the tensors of the model, with finite values.
     """
     module = plain_module(architecture, torch.zeros(architecture.numel))
-    stored = _fitting(file.tensors()[0], module.state_dict(), file)
+    stored = _require_fitting_tensors(file.tensors()[0], module.state_dict(), file)
     module.load_state_dict(stored)
     prefix = "module." if isinstance(architecture.module, SeveralInputs) else ""
     named = dict(module.named_parameters()) | dict(module.named_buffers())
@@ -34,10 +34,12 @@ def set_start(architecture: Architecture, file: InputFile) -> None:
         architecture.constants[name] = values[name].clone()
 
 
-def _fitting(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], file: InputFile) -> dict[str, Tensor]:
+def _require_fitting_tensors(
+    stored: dict[str, Tensor], wanted: Mapping[str, Tensor], file: InputFile
+) -> dict[str, Tensor]:
     """Return the tensors of a file, if they fit the tensors of the model. Raises UserError."""
     if unknown := [name for name in stored if name not in wanted]:
-        raise file.refusal(f"contains {shown(unknown)}, which the model does not have")
+        raise file.refusal(f"contains {excerpt(unknown)}, which the model does not have")
     for name, values in wanted.items():
         if name not in stored:
             raise file.refusal(f"has no {name}, which the model has")

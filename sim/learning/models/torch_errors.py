@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from sim.plugins.section import in_short
+from sim.plugins.section import first_error_line
 
 _HINTS: Mapping[str, str] = {
     r"_nested_tensor": "nn.TransformerEncoder creates nested tensors: pass enable_nested_tensor=False to it",
@@ -55,7 +55,7 @@ def in_words(error: BaseException) -> str:
     if any(frame.f_code.co_filename.endswith("torch/utils/checkpoint.py") for frame in frames):
         words = "torch.utils.checkpoint cannot be used here: call the function itself"
     if words is None:
-        return in_short(error)
+        return first_error_line(error)
     modules = [frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward"]
     kinds = [type(each).__name__ for each in modules if isinstance(each, nn.Module)]
     return f"in {kinds[-1]}, {words}" if kinds else words

@@ -21,12 +21,12 @@ from sim.learning.partitions.dealing import (
     even_sizes,
     rows_by_class,
 )
-from sim.learning.partitions.partition import Partition, Sampled, more_than_classes
+from sim.learning.partitions.partition import Partition, SampledPartition, more_than_classes_error
 
 _ATTEMPTS_MAX = 1000
 
 
-class Dirichlet(Sampled):
+class Dirichlet(SampledPartition):
     """Each client's mixture of classes is drawn from a Dirichlet distribution."""
 
     kind: Literal["dirichlet"]
@@ -48,7 +48,7 @@ class Dirichlet(Sampled):
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         if self.class_clusters is not None and self.class_clusters > classes:
-            yield more_than_classes("class_clusters", self.class_clusters, classes, data)
+            yield more_than_classes_error("class_clusters", self.class_clusters, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Draw class mixes from a symmetric Dirichlet distribution; a smaller `alpha` separates clients more.
@@ -62,7 +62,7 @@ class Dirichlet(Sampled):
         With `class_clusters`, all classes of a cluster count as one (FedEM; FedeRiCo with 4 and alpha = 0.4).
         """
         if self.class_clusters is not None:
-            labels = _as_clusters(labels, self.class_clusters, seed)
+            labels = _label_by_cluster(labels, self.class_clusters, seed)
         pools = ClassPools(labels, seed)
         if (each := self.of_each) is None:
             train = _split_classes(pools, clients, seed, self.alpha, self.min_samples)
@@ -74,13 +74,13 @@ class Dirichlet(Sampled):
             )
         by_class = rows_by_class(labels.test, labels.classes)
         test = (
-            _test_like(by_class, labels.train[rows], stream(seed, "partition", "test", i))
+            _draw_matching_test(by_class, labels.train[rows], stream(seed, "partition", "test", i))
             for i, rows in enumerate(train)
         )
         return Partition(train, tuple(test))
 
 
-def _as_clusters(labels: Labels, clusters: int, seed: int) -> Labels:
+def _label_by_cluster(labels: Labels, clusters: int, seed: int) -> Labels:
     """Return the same samples, each labeled by the cluster of its class."""
     mixed = stream(seed, "partition", "class-clusters").permutation(labels.classes)
     cluster_of = np.empty(labels.classes, dtype=np.int64)
@@ -123,7 +123,7 @@ def _split_classes(
     )
 
 
-def _test_like(
+def _draw_matching_test(
     by_class: Sequence[np.ndarray], train_labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return as many test samples as possible with the mix of classes in `train_labels`, up to rounding."""
@@ -136,7 +136,7 @@ def _test_like(
     return np.sort(np.concatenate(drawn))
 
 
-class ClassesPerClient(Sampled):
+class ClassesPerClient(SampledPartition):
     """Each client has samples of a few classes, drawn at random."""
 
     kind: Literal["classes-per-client"]
@@ -145,7 +145,7 @@ class ClassesPerClient(Sampled):
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         if self.classes > classes:
-            yield more_than_classes("classes", self.classes, classes, data)
+            yield more_than_classes_error("classes", self.classes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Give each client `classes` classes drawn at random (the non-iid setting of SCooL).

@@ -24,7 +24,7 @@ from sim.learning.partitions.dealing import (
     rows_by_class,
 )
 from sim.learning.partitions.iid import deal_at_random
-from sim.learning.partitions.partition import Clustered, Partition, PartitionSection, more_than_classes
+from sim.learning.partitions.partition import Clustered, Partition, PartitionSection, more_than_classes_error
 from sim.members import cluster_misfits
 
 
@@ -89,7 +89,7 @@ class DisjointClusters(Clustered):
         yield from super().misfits(clients, classes, data)
         if (self.clusters or len(self.sizes or ())) > classes:
             key = "clusters" if self.clusters else "sizes"
-            yield more_than_classes(key, self.clusters or self.sizes, classes, data)
+            yield more_than_classes_error(key, self.clusters or self.sizes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Give cluster k the k-th of equal blocks of consecutive classes, for any number of its clients.
@@ -147,7 +147,7 @@ class MaplClusters(PartitionSection):
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
         yield from cluster_misfits("data.partition.clusters", self.clusters, None, clients)
         if self.clusters > classes:
-            yield more_than_classes("clusters", self.clusters, classes, data)
+            yield more_than_classes_error("clusters", self.clusters, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Deal the samples as in the four scenarios of MAPL (section 5): clusters with different classes.

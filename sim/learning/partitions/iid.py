@@ -10,10 +10,10 @@ from pydantic import model_validator
 from actors.settings.base import SettingError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, StatedCount, deal, deal_repeatedly
-from sim.learning.partitions.partition import Partition, Sampled
+from sim.learning.partitions.partition import Partition, SampledPartition
 
 
-class Iid(Sampled):
+class Iid(SampledPartition):
     """All clients draw from the same distribution."""
 
     needs_classes = False
@@ -40,7 +40,7 @@ class Iid(Sampled):
             return deal_at_random(labels, clients, seed, self.of_each)
         assert self.of_each is not None
         train = deal_repeatedly(_shuffled(labels, seed), clients, self.of_each)
-        return _tested_on_everything(labels, seed, train)
+        return _with_common_test_set(labels, seed, train)
 
 
 def deal_at_random(labels: Labels, clients: int, seed: int, each: StatedCount | None) -> Partition:
@@ -48,14 +48,14 @@ def deal_at_random(labels: Labels, clients: int, seed: int, each: StatedCount | 
 
     Every client is tested on all test samples.
     """
-    return _tested_on_everything(labels, seed, deal(_shuffled(labels, seed), clients, each))
+    return _with_common_test_set(labels, seed, deal(_shuffled(labels, seed), clients, each))
 
 
 def _shuffled(labels: Labels, seed: int) -> np.ndarray:
     return stream(seed, "partition", "rows").permutation(len(labels.train))
 
 
-def _tested_on_everything(labels: Labels, seed: int, train: tuple[np.ndarray, ...]) -> Partition:
+def _with_common_test_set(labels: Labels, seed: int, train: tuple[np.ndarray, ...]) -> Partition:
     validation, clients = None, len(train)
     if count := len(labels.validation):
         mixed = stream(seed, "partition", "validation rows").permutation(count)

@@ -14,7 +14,7 @@ from sim.files.named_files import DataFile
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.plugins.section import PluginSection, in_short
+from sim.plugins.section import PluginSection, first_error_line
 
 PARTS = ("train", "test", "validation")
 _FORM = "a list of sample numbers for each client, or a table of lists: train, optionally test and validation"
@@ -75,7 +75,7 @@ class OwnPartition(PluginSection, PartitionSection):
                 clients=clients,
             )
         except FAILURES as error:
-            raise self.refusal(f"failed: {in_short(error)}", error) from error
+            raise self.refusal(f"failed: {first_error_line(error)}", error) from error
         return partition_from_lists(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
@@ -102,7 +102,7 @@ def partition_from_lists(
         raise refuse(
             "has no validation lists, but the data set has a validation part; also distribute this part"
         )
-    _require_apart(rows, overlap, refuse)
+    _require_disjoint_lists(rows, overlap, refuse)
     everything = (np.arange(len(labels.test)),) * clients
     return Partition(rows["train"], rows.get("test", everything), validation=rows.get("validation"))
 
@@ -131,20 +131,22 @@ def _row(row: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray:
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))
     if len(bad):
         raise refuse(f"{name}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
-    if (twice := _twice(numbers)) is not None:
+    if (twice := _first_duplicate(numbers)) is not None:
         raise refuse(f"{name} contains the sample {twice} twice; list it once")
     return np.sort(numbers.astype(np.int64))
 
 
-def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
+def _require_disjoint_lists(
+    rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse
+) -> None:
     """Require that no validation sample is trained on, and that none is shared unless `overlap`."""
     held = list(rows["train"])
     if "validation" in rows:
         held = [np.concatenate(pair) for pair in zip(held, rows["validation"], strict=True)]
     for client, own in enumerate(held) if "validation" in rows else ():
-        if (twice := _twice(own)) is not None:
+        if (twice := _first_duplicate(own)) is not None:
             raise refuse(f"client {client} has the sample {twice} in train and in validation; list it once")
-    if not overlap and (sample := _twice(np.concatenate(held))) is not None:
+    if not overlap and (sample := _first_duplicate(np.concatenate(held))) is not None:
         both = [client for client, own in enumerate(held) if sample in own][:2]
         raise refuse(
             f"clients {both[0]} and {both[1]} both have the sample {sample}; assign it to one client, or set "
@@ -152,7 +154,7 @@ def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, re
         )
 
 
-def _twice(numbers: np.ndarray) -> int | None:
+def _first_duplicate(numbers: np.ndarray) -> int | None:
     """Return the smallest number that occurs more than once, if any."""
     values, counts = np.unique(numbers, return_counts=True)
     return int(values[counts > 1][0]) if (counts > 1).any() else None

@@ -32,16 +32,16 @@ class Natural(PartitionSection):
                 "or array with the clients, or use another kind"
             )
         chosen = self._chosen(owners, clients, seed)
-        train = _of_each(owners.train, owners, chosen, "training")
+        train = _rows_of_chosen_clients(owners.train, owners, chosen, "training")
         test: tuple[np.ndarray, ...] = ()  # all samples
         if self.tests == "own":
             if owners.test is None:
                 problem = 'the data set does not give the client of each test sample; must be "all"'
                 raise UserError(f'data.partition.tests = "own": {problem}')
-            test = _of_each(owners.test, owners, chosen, "test")
+            test = _rows_of_chosen_clients(owners.test, owners, chosen, "test")
         validation = None
         if len(labels.validation):
-            own = _of_each(owners.validation, owners, chosen, "validation")
+            own = _rows_of_chosen_clients(owners.validation, owners, chosen, "validation")
             validation = tuple([len(labels.train) + rows for rows in own])
         return Partition(train, test, validation=validation)
 
@@ -67,7 +67,9 @@ class Natural(PartitionSection):
                 assert_never(self.choose)
 
 
-def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:
+def _rows_of_chosen_clients(
+    samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str
+) -> tuple[np.ndarray, ...]:
     """Return the rows of each chosen client. Raises UserError if a client has no rows."""
     rows = rows_by_class(samples, len(owners.names))
     for client, index in enumerate(chosen):

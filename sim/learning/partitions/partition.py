@@ -102,7 +102,7 @@ class PartitionSection(Settings):
         yield from ()
 
 
-class Sampled(PartitionSection):
+class SampledPartition(PartitionSection):
     """Kind that can give all clients the same number of samples."""
 
     samples_per_client: Count | None = None
@@ -115,7 +115,7 @@ class Sampled(PartitionSection):
         return None if each is None else StatedCount("data.partition.samples_per_client", each)
 
 
-class Clustered(Sampled):
+class Clustered(SampledPartition):
     """Kind with clusters of clients, in blocks."""
 
     clusters: Count | None = None
@@ -139,7 +139,7 @@ class Clustered(Sampled):
         return cluster_misfits("data.partition.clusters", self.clusters, self.sizes, clients)
 
 
-def more_than_classes(key: str, value: object, classes: int, data: str) -> SettingError:
+def more_than_classes_error(key: str, value: object, classes: int, data: str) -> SettingError:
     """Return the error for a number larger, or a list of sizes longer, than the number of classes."""
     problem = f'must be at most the number of classes of "{data}", {classes}'
     return SettingError(f"data.partition.{key}", value, problem)

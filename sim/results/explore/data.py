@@ -12,7 +12,7 @@ from sim.results import text
 from sim.results.explore.clock import Ticks
 from sim.results.explore.messages import Messages, read_messages
 from sim.results.explore.places import places
-from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, Stretch, client_states
+from sim.results.explore.states import CUT_SHORT, STATES, TIMER, UNKNOWN, StateInterval, client_states
 from sim.results.report.columns import PageColumn, float_column, whole_number_column
 from sim.results.report.graph import true_groups
 from sim.results.store.run_directory import RunDirectory
@@ -79,7 +79,7 @@ def run_page_content(
         "clients": len(view.clients),
         "clusters": None if view.clusters is None else view.clusters.tolist(),
         "states": STATES,
-        "marks": _marks(view),
+        "marks": _move_marks(view),
         "cuts": [list(cut) for cut in cuts],
         "notes": [],
     }
@@ -106,12 +106,12 @@ def run_page_content(
 Part = tuple[dict[str, Any], dict[str, PageColumn]]
 
 
-def _marks(view: RunView) -> list[list[Any]]:
+def _move_marks(view: RunView) -> list[list[Any]]:
     """Return arrivals and departures as [time_s, client, event, state]."""
     return [[each.time_s, each.client, each.event, each.state] for each in view.moves[:_MOST_MARKS]]
 
 
-def _states(view: RunView, found: list[list[Stretch]], names: Sequence[str], clock: Ticks) -> Part:
+def _states(view: RunView, found: list[list[StateInterval]], names: Sequence[str], clock: Ticks) -> Part:
     """Return the stretches of all clients, one client after the other.
 
     state_end: 0 to 2 for a wait without a message at its end, else 3 plus the number of the sender.

@@ -69,8 +69,8 @@ class Messages:
             "took": whole_number_column(clock.ticks(rows["end"]) - sent),
             "from": whole_number_column(rows["from"]),
             "to": whole_number_column(rows["to"]),
-            "type": whole_number_column(_numbers(rows["type"], self.types)),
-            "fate": whole_number_column(_numbers(fates, known)),
+            "type": whole_number_column(_positions_in_known(rows["type"], self.types)),
+            "fate": whole_number_column(_positions_in_known(fates, known)),
             "bytes": whole_number_column(rows["bytes"]),
         }
         texts = {
@@ -89,8 +89,8 @@ class Messages:
         table = self.table
         of = {
             "sent_in": (table["sent"], table["from"]),
-            "got_in": _ended(table, pl.col("fate") == "delivered"),
-            "failed_in": _ended(table, pl.col("fate").is_in(["lost", "dropped"])),
+            "got_in": _ends_and_receivers(table, pl.col("fate") == "delivered"),
+            "failed_in": _ends_and_receivers(table, pl.col("fate").is_in(["lost", "dropped"])),
         }
         return {
             name: whole_number_column(self._counts(*each, end_s, count)) for name, each in of.items()
@@ -128,8 +128,8 @@ def read_messages(directory: RunDirectory, view: RunView) -> Messages | None:
     names = (*view.clients, *sorted(others - set(view.clients)))
     frame = frame.with_columns(
         pl.col("bytes").clip(0),
-        pl.Series("from", _numbers(frame["actor"], names)),
-        pl.Series("to", _numbers(frame["peer"], names)),
+        pl.Series("from", _positions_in_known(frame["actor"], names)),
+        pl.Series("to", _positions_in_known(frame["peer"], names)),
     )
     return Messages(names, frame.drop("actor", "peer", "message"))
 
@@ -137,11 +137,11 @@ def read_messages(directory: RunDirectory, view: RunView) -> Messages | None:
 _ADDRESS = ("actor", "peer", "type", "bytes")
 
 
-def _ended(table: pl.DataFrame, fate: pl.Expr) -> tuple[pl.Series, pl.Series]:
+def _ends_and_receivers(table: pl.DataFrame, fate: pl.Expr) -> tuple[pl.Series, pl.Series]:
     rows = table.filter(fate)
     return rows["end"], rows["to"]
 
 
-def _numbers(texts: pl.Series, known: Any) -> pl.Series:
+def _positions_in_known(texts: pl.Series, known: Any) -> pl.Series:
     """Return the position of each text in `known`."""
     return texts.replace_strict(list(known), list(range(len(known))), return_dtype=pl.Int64)

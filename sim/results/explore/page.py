@@ -12,7 +12,7 @@ from sim.errors import UserError
 from sim.files.input_file import SETTINGS_BYTES, read_regular
 from sim.results.explore.data import Content, Sources, run_page_content
 from sim.results.report.columns import json_for_script, packed
-from sim.results.report.html import rendered_page, with_link
+from sim.results.report.html import rendered_page, show_explore_link
 from sim.results.store.output_dir import EXPLORE, REPORT
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -57,7 +57,7 @@ def _link_from_report(directory: RunDirectory) -> None:
     """Show the report's link to the page; a missing or damaged report stays as it is."""
     with suppress(OSError, UserError, UnicodeDecodeError):
         report = read_regular(directory.path / REPORT, SETTINGS_BYTES).decode("utf-8")
-        if (linked := with_link(report)) != report:
+        if (linked := show_explore_link(report)) != report:
             directory.write_report(linked)
 
 
@@ -87,12 +87,12 @@ def page(
         "explore.html",
         scenario=first["scenario"],
         question=first["question"],
-        sides=[_side(*each) for each in zip(("", "-2"), contents, strict=False)],
+        sides=[_template_values(*each) for each in zip(("", "-2"), contents, strict=False)],
         runs=first.get("pair", {}).get("runs"),
     )
 
 
-def _side(suffix: str, content: Content) -> dict[str, Any]:
+def _template_values(suffix: str, content: Content) -> dict[str, Any]:
     """Return the template's values for one run. suffix: ends the ids of its elements."""
     index, data = packed(content.columns)
     facts = content.facts

@@ -23,7 +23,7 @@ def places(
     """
     count = sum(map(len, groups))
     if len(groups) > 1:
-        found = _grouped(groups)
+        found = _place_groups(groups)
     elif count <= _ALONE_ON_CIRCLE_MOST:
         found = _circle(count)
     elif count <= _SPRINGS_MOST and (near := list(pairs)):
@@ -35,7 +35,7 @@ def places(
     return np.vstack([found, np.column_stack([across, np.full(servers, 0.0 if middle_is_free else 1.12)])])
 
 
-def _grouped(groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+def _place_groups(groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     found = np.zeros((sum(map(len, groups)), 2))
     radius = min(0.36, 0.72 * math.sin(math.pi / len(groups)))
     for members, centre in zip(groups, (1 - radius) * _circle(len(groups)), strict=True):

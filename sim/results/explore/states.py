@@ -17,7 +17,7 @@ TIMER, CUT_SHORT, UNKNOWN = -1, -2, -3
 that kept no messages."""
 
 
-class Stretch(NamedTuple):
+class StateInterval(NamedTuple):
     """Time in which a client has one state: from `start_s` to the start of the next stretch.
 
     sender, type: the message that ended a wait; without a message, `sender` is TIMER, CUT_SHORT or UNKNOWN.
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     type: str = ""
 
 
-def client_states(view: RunView) -> list[list[Stretch]]:
+def client_states(view: RunView) -> list[list[StateInterval]]:
     """Return the stretches of each client, in order, from time 0 to the end of the run.
 
     At the time of a change, the new state applies. Without intervals of devices, a client that is up counts
@@ -43,11 +43,11 @@ def client_states(view: RunView) -> list[list[Stretch]]:
     ended = [np.array([end_s for _, end_s in _waits_before_work(each)], dtype=np.float64) for each in found]
     arrivals = view.last_arrivals(clients, ended)
     if arrivals is None:
-        return [[_with_end(each, UNKNOWN) for each in stretches] for stretches in found]
-    return [_attributed(*pair) for pair in zip(found, arrivals, strict=True)]
+        return [[_with_waking_message(each, UNKNOWN) for each in stretches] for stretches in found]
+    return [_with_waking_messages(*pair) for pair in zip(found, arrivals, strict=True)]
 
 
-def state_at(stretches: Sequence[Stretch], time_s: float) -> Stretch:
+def state_at(stretches: Sequence[StateInterval], time_s: float) -> StateInterval:
     """Return the stretch of a client at a time, after all events of that time."""
     starts = [each.start_s for each in stretches]
     return stretches[max(0, int(np.searchsorted(starts, time_s, side="right")) - 1)]
@@ -55,17 +55,17 @@ def state_at(stretches: Sequence[Stretch], time_s: float) -> Stretch:
 
 def _stretches(
     view: RunView, client: int, busy: Sequence[tuple[float, float]], spent_s: float
-) -> Iterator[Stretch]:
+) -> Iterator[StateInterval]:
     """Yield the stretches of a client, without empty ones and without neighbors of the same state."""
-    last: Stretch | None = None
+    last: StateInterval | None = None
     for start_s, end_s, state in _pieces(view, client, busy, spent_s):
         if start_s >= end_s:
             continue
         if last is None or last.state != state:
-            last = Stretch(0.0 if last is None else start_s, state)
+            last = StateInterval(0.0 if last is None else start_s, state)
             yield last
     if last is None:
-        yield Stretch(0.0, DOWN)
+        yield StateInterval(0.0, DOWN)
 
 
 def _pieces(
@@ -92,21 +92,23 @@ def _pieces(
     yield now_s, view.end_s, DOWN
 
 
-def _waits_before_work(stretches: Sequence[Stretch]) -> list[tuple[int, float]]:
+def _waits_before_work(stretches: Sequence[StateInterval]) -> list[tuple[int, float]]:
     """Return (position, end_s) of the waits that training follows."""
     pairs = enumerate(pairwise(stretches))
     return [(n, after.start_s) for n, (each, after) in pairs if (each.state, after.state) == (WAITS, TRAINS)]
 
 
-def _attributed(stretches: list[Stretch], arrivals: pl.DataFrame) -> list[Stretch]:
+def _with_waking_messages(stretches: list[StateInterval], arrivals: pl.DataFrame) -> list[StateInterval]:
     """Add to the waits of a client the messages that ended them."""
     by_time = {time_s: (actor, kind) for time_s, actor, kind in arrivals["time", "actor", "type"].iter_rows()}
     found = list(stretches)
     for position, end_s in _waits_before_work(stretches):
         sender, kind = by_time.get(end_s, (None, None))
-        found[position] = _with_end(stretches[position], TIMER if sender is None else sender, kind or "")
+        found[position] = _with_waking_message(
+            stretches[position], TIMER if sender is None else sender, kind or ""
+        )
     return found
 
 
-def _with_end(stretch: Stretch, sender: str | int, kind: str = "") -> Stretch:
+def _with_waking_message(stretch: StateInterval, sender: str | int, kind: str = "") -> StateInterval:
     return stretch._replace(sender=sender, type=kind) if stretch.state == WAITS else stretch

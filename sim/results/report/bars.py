@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.report.figure import Figure, Trace
-from sim.results.report.style import BLUE, EDGE, GREEN, ORANGE, blank
+from sim.results.report.style import BLUE, EDGE, GREEN, ORANGE, blank_figure
 from sim.results.view import RunView
 
 SLOW = 2.0
@@ -21,7 +21,7 @@ def bytes_by_type(view: RunView) -> Figure | None:
         return None
     rows = sorted(((size, count, name) for name, (count, size) in totals.items()))
     factor, unit = text.scale_of_size(rows[-1][0])
-    figure = blank(max(300, 110 + 34 * len(rows)))
+    figure = blank_figure(max(300, 110 + 34 * len(rows)))
     figure.add(
         {
             "type": "bar",
@@ -52,7 +52,7 @@ def work_done(view: RunView) -> Figure | None:
     order = np.argsort(done, kind="stable")
     step_s = view.device_s_per_step
     slow = np.full(len(done), False) if step_s is None else step_s > SLOW * np.nanmedian(step_s)
-    hints = [[view.clients[client], _per_step(step_s, client)] for client in order.tolist()]
+    hints = [[view.clients[client], _step_time_hint(step_s, client)] for client in order.tolist()]
     hover = "%{customdata[0]} <b>%{y:,}</b> iterations%{customdata[1]}<extra></extra>"
     groups = (("slow devices", slow[order], ORANGE), ("other devices", ~slow[order], BLUE))
     figure = _bars(done[order], groups, hints, hover)
@@ -60,7 +60,7 @@ def work_done(view: RunView) -> Figure | None:
     return figure
 
 
-def _per_step(step_s: NDArray[np.float64] | None, client: int) -> str:
+def _step_time_hint(step_s: NDArray[np.float64] | None, client: int) -> str:
     if step_s is None or np.isnan(step_s[client]):
         return ""
     return f"<br>{text.duration(float(step_s[client]))} of device time per step"
@@ -102,7 +102,7 @@ def _bars(
 
     groups: (name, mask of the clients, color).
     """
-    figure = blank(300)
+    figure = blank_figure(300)
     for name, chosen, fill in groups:
         if columns := np.flatnonzero(chosen).tolist():
             bar: Trace = {

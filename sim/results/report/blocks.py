@@ -141,7 +141,7 @@ def number_cell(value: float | None, shown: Callable[[float | None], str] = text
 
 def difference_cell(value: float, measure: Measure) -> Cell:
     """Return a cell with the difference of two values of a measure, for shares in percentage points."""
-    return number_cell(value, text.points if measure.is_share else text.number)
+    return number_cell(value, text.percentage_points if measure.is_share else text.number)
 
 
 def time_reached_cell(after_s: float | None) -> Cell:

@@ -8,8 +8,8 @@ import numpy as np
 from sim.results import text
 from sim.results.report.blocks import Cell, Table, number_cell
 from sim.results.report.figure import Figure, Trace
-from sim.results.report.graph import frame, positions
-from sim.results.report.style import EDGE, HUES, INK, blank, colour
+from sim.results.report.graph import positions, set_square_axes
+from sim.results.report.style import EDGE, HUES, INK, blank_figure, colour
 from sim.results.view import RunView
 
 MOST_CLIENTS = 60  # drawn
@@ -29,14 +29,14 @@ class CoalitionMember(NamedTuple):
     equilibrium: float
 
 
-def at_the_end(view: RunView) -> dict[int, CoalitionMember]:
+def final_memberships(view: RunView) -> dict[int, CoalitionMember]:
     """Return the last membership of each client that is up at the end."""
     up = view.up_at(view.end_s)
     found = [CoalitionMember(*row) for row in view.coalition_rows]
     return {each.client: each for each in found if up[each.client]}
 
 
-def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
+def coalition_groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
     """Return the members of each coalition, the largest coalition first."""
     by_coalition: dict[int, list[int]] = defaultdict(list)
     for client in sorted(found):
@@ -46,21 +46,21 @@ def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
 
 def benefit_graph(view: RunView) -> Figure | None:
     """Draw the last benefit graph: arrows from helpers to the clients they help, colors for coalitions."""
-    found = at_the_end(view)
+    found = final_memberships(view)
     times = view.snapshot_times(2)
     if not found or not len(times) or len(found) > MOST_CLIENTS:
         return None
-    coalitions = groups(found)
+    coalitions = coalition_groups(found)
     position = positions(coalitions)
     snapshot = view.snapshot(times[-1])
     helped = zip(snapshot.target.tolist(), snapshot.source.tolist(), snapshot.weight.tolist(), strict=True)
-    figure = blank(560)
+    figure = blank_figure(560)
     for helper, client, weight in helped:
         if weight > 0 and helper in position and client in position:
             figure.mark("annotations", _arrow(position[helper], position[client]))
     for number, members in enumerate(coalitions):
         figure.add(_nodes(view, members, number, position, found))
-    frame(figure, np.array(list(position.values())))
+    set_square_axes(figure, np.array(list(position.values())))
     figure.update(showlegend=True)
     return figure
 
@@ -120,9 +120,9 @@ def _nodes(
 
 def losses_table(view: RunView) -> Table:
     """Return a table of each client's losses: alone, with all clients, and in its coalition."""
-    found = at_the_end(view)
+    found = final_memberships(view)
     rows: list[list[str | Cell]] = []
-    for members in groups(found):
+    for members in coalition_groups(found):
         names = ", ".join(view.clients[client] for client in members)
         for client in members:
             known = found[client]

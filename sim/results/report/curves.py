@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.results import text
 from sim.results.measures import ALONE, Measure, model_metric_name
 from sim.results.metrics import Series, value_at, worst_decile
-from sim.results.population import ARRIVALS, Panel
+from sim.results.population import ARRIVALS, ClientPanelData
 from sim.results.report.blocks import Cell, Table, difference_cell, number_cell
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (
@@ -17,7 +17,7 @@ from sim.results.report.style import (
     FAINT,
     GREEN,
     ORANGE,
-    blank,
+    blank_figure,
     colour,
     line,
     log_axis,
@@ -25,7 +25,7 @@ from sim.results.report.style import (
     observed_axis,
     time_axis,
 )
-from sim.results.view import RunView, evenly
+from sim.results.view import RunView, evenly_spaced_positions
 
 MOST_POINTS = 600  # points of a line
 MOST_STEPS = 2_000  # steps of the curve of the number of clients
@@ -43,7 +43,7 @@ def progress_over_time(view: RunView) -> Figure | None:
     if view.measure is None:
         return None
     measure, panel = view.measure
-    figure = measured(view, measure, panel, 390)
+    figure = measure_curve(view, measure, panel, 390)
     unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
     alone = view.last(measure.name + ALONE)
     if alone is not None and not np.isnan(alone).all():  # a level for comparison
@@ -52,7 +52,7 @@ def progress_over_time(view: RunView) -> Figure | None:
         figure.add(line(level, "alone, at the end", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
-    _draw_ends(figure, view, unit_s)
+    _draw_budget_ends(figure, view, unit_s)
     return figure
 
 
@@ -63,24 +63,24 @@ def progress_over_bytes(view: RunView) -> Figure | None:
     measure, panel = view.measure
     sent = np.array([value_at(view.bytes_sent, time_s) for time_s in panel.times])
     factor, unit = text.scale_of_size(sent[-1])
-    figure = blank(390)
+    figure = blank_figure(390)
     _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
     figure.update(xaxis={"title": {"text": f"sent by all clients ({unit})"}, "rangemode": "tozero"})
     return figure
 
 
-def measured(view: RunView, measure: Measure, panel: Panel, height_px: int = 260) -> Figure:
+def measure_curve(view: RunView, measure: Measure, panel: ClientPanelData, height_px: int = 260) -> Figure:
     """Draw a measure of the clients' models over virtual time: mean, band and worst 10%."""
-    unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
+    unit_s = time_axis(figure := blank_figure(height_px), max(view.end_s, float(panel.times[-1])))
     _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
     return figure
 
 
-def observed(view: RunView, name: str, who: str, panel: Panel) -> Figure:
+def observation_curve(view: RunView, name: str, who: str, panel: ClientPanelData) -> Figure:
     """Draw an observed quantity over virtual time: the mean, and the band from 10 to 90%."""
-    chosen = evenly(len(panel.times), MOST_POINTS)
+    chosen = evenly_spaced_positions(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
-    unit_s = time_axis(figure := blank(260), max(view.end_s, float(times[-1])))
+    unit_s = time_axis(figure := blank_figure(260), max(view.end_s, float(times[-1])))
     if values.shape[1] > 1:
         low, high = np.nanpercentile(values, [10, 90], axis=1)
         _draw_band(figure, times / unit_s, low, high, f"10 to 90% of the {who}")
@@ -108,7 +108,7 @@ def models_over_time(view: RunView) -> Figure | None:
     if view.measure is None or not names:
         return None
     measure = view.measure[0]
-    figure, hues = blank(300), (BLUE, ORANGE, GREEN)
+    figure, hues = blank_figure(300), (BLUE, ORANGE, GREEN)
     for index, name in enumerate(names):
         panel = view.panel(model_metric_name(measure.name, name))
         if panel is not None:
@@ -129,7 +129,7 @@ def weights_over_time(view: RunView) -> Figure | None:
     if clusters is None or len(times) < 2:
         return None
     means = np.array([_mean_weights(view, clusters, time_s) for time_s in times])
-    unit_s = time_axis(figure := blank(300), max(view.end_s, float(times[-1])))
+    unit_s = time_axis(figure := blank_figure(300), max(view.end_s, float(times[-1])))
     for column, name, hue in ((0, "same cluster", BLUE), (1, "different clusters", ORANGE)):
         hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
         series = Series(times / unit_s, means[:, column])
@@ -157,9 +157,9 @@ def staleness(view: RunView) -> Figure | None:
     panel = view.panel("staleness")
     if panel is None:
         return None
-    chosen = evenly(len(panel.times), MOST_POINTS)
+    chosen = evenly_spaced_positions(len(panel.times), MOST_POINTS)
     times, values = panel.times[chosen], panel.values[chosen]
-    unit_s = time_axis(figure := blank(300), max(view.end_s, float(times[-1])))
+    unit_s = time_axis(figure := blank_figure(300), max(view.end_s, float(times[-1])))
     for name, ages, hue in (
         ("mean", np.nanmean(values, axis=1), BLUE),
         ("90th percentile", np.nanpercentile(values, 90, axis=1), ORANGE),
@@ -178,9 +178,9 @@ def clients_up(view: RunView) -> Figure | None:
     starts, ends = (np.sort([span[end] for spans in view.presence for span in spans]) for end in (0, 1))
     ends = ends[ends < view.end_s]
     times = np.unique(np.concatenate([[0.0], starts, ends, [view.end_s]]))
-    times = times[evenly(len(times), MOST_STEPS)]
+    times = times[evenly_spaced_positions(len(times), MOST_STEPS)]
     up = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
-    unit_s = time_axis(figure := blank(220), view.end_s)
+    unit_s = time_axis(figure := blank_figure(220), view.end_s)
     hints, hover = list(map(text.duration, times)), "<b>%{y}</b> clients up<br>at %{customdata}"
     curve = line(Series(times / unit_s, up.astype(float)), "up", BLUE, hover, hints=hints, shape="hv")
     figure.add(curve | {"showlegend": False})
@@ -189,10 +189,10 @@ def clients_up(view: RunView) -> Figure | None:
 
 
 def _draw_progress(
-    figure: Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
+    figure: Figure, measure: Measure, panel: ClientPanelData, x: NDArray[np.float64], positions: list[str]
 ) -> None:
     """Draw mean, band and worst 10% of a panel over x; positions: tooltip texts of x."""
-    chosen = evenly(len(x), MOST_POINTS)
+    chosen = evenly_spaced_positions(len(x), MOST_POINTS)
     x, values = x[chosen], panel.values[chosen]
     mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
     counts = (~np.isnan(values)).sum(axis=1).tolist()
@@ -230,7 +230,7 @@ def _draw_moves(figure: Figure, view: RunView, unit_s: float) -> None:
         _mark(figure, move.time_s / unit_s, "dot", sign)
 
 
-def _draw_ends(figure: Figure, view: RunView, unit_s: float) -> None:
+def _draw_budget_ends(figure: Figure, view: RunView, unit_s: float) -> None:
     """Mark the times at which the first and the last client exhausted their budgets by dashed lines."""
     if np.isnan(view.spent_s).all():
         return
@@ -259,7 +259,7 @@ def _mark(figure: Figure, x: float, dash: str, sign: dict[str, Any] | None = Non
 # --- a fork and its parent ----------------------------------------------------------------------------------
 
 
-def two_futures(view: RunView) -> Figure | None:
+def fork_and_parent_curves(view: RunView) -> Figure | None:
     """Draw the mean of the measure until the fork, and then of the fork and of its parent."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
@@ -268,7 +268,7 @@ def two_futures(view: RunView) -> Figure | None:
     futures = [_mean(each, each.times > fork_s) for each in (panel, parent)]
     last = [each[-1:] for each in before]  # the common start of both curves
     fork, other = [Series(*map(np.concatenate, zip(last, each, strict=True))) for each in futures]
-    unit_s = time_axis(figure := blank(320), float(max(panel.times[-1], parent.times[-1])))
+    unit_s = time_axis(figure := blank_figure(320), float(max(panel.times[-1], parent.times[-1])))
     for name, hue, dash, series in (
         ("before the fork", FAINT, "solid", before),
         ("this run", BLUE, "solid", fork),
@@ -284,7 +284,7 @@ def two_futures(view: RunView) -> Figure | None:
     return figure
 
 
-def differences_table(view: RunView) -> Table | None:
+def fork_differences_table(view: RunView) -> Table | None:
     """Return a table of each client in both runs at their last common evaluation, largest loss first."""
     if view.measure is None or view.parent is None or view.fork_s is None:
         return None
@@ -309,7 +309,7 @@ def differences_table(view: RunView) -> Table | None:
     return Table(heads, ordered, "clients", "largest loss first")
 
 
-def _mean(panel: Panel, when: NDArray[np.bool_]) -> Series:
+def _mean(panel: ClientPanelData, when: NDArray[np.bool_]) -> Series:
     measured = np.flatnonzero(when & ~np.isnan(panel.values).all(axis=1))
-    chosen = measured[evenly(len(measured), MOST_POINTS)]
+    chosen = measured[evenly_spaced_positions(len(measured), MOST_POINTS)]
     return Series(panel.times[chosen], np.nanmean(panel.values[chosen], axis=1))

@@ -10,7 +10,7 @@ from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
 from sim.results.report.blocks import Cell, Table, number_cell, time_reached_cell
 from sim.results.report.figure import Figure
-from sim.results.report.style import HUES, blank, is_one_number, line, log_axis, time_axis
+from sim.results.report.style import HUES, blank_figure, is_nearly_constant, line, log_axis, time_axis
 from sim.results.view import RunView
 
 _MOST_LEVELS = 3  # levels of accuracy besides the scenario's target
@@ -48,7 +48,7 @@ def time_to_accuracy(view: RunView) -> Figure | None:
     """Draw the share of clients that have reached each level, over virtual time."""
     if not (stated := levels(view)):
         return None
-    unit_s = time_axis(figure := blank(300), view.end_s)
+    unit_s = time_axis(figure := blank_figure(300), view.end_s)
     for number, level in enumerate(stated):
         reached = first_times(view, level)
         steps, counts = np.unique(reached[np.isfinite(reached)], return_counts=True)
@@ -107,7 +107,7 @@ def staleness_spread(view: RunView) -> Figure | None:
 
 def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> Figure:
     """Draw the cumulative distribution of each name's values in seconds."""
-    figure = blank(300)
+    figure = blank_figure(300)
     shares = np.linspace(0, 1, _POINTS)
     for number, (name, values) in enumerate(found.items()):
         at_most = np.quantile(values, shares)
@@ -117,7 +117,7 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
     least, most = (end(float(end(each)) for each in found.values()) for end in (min, max))
     if least > 0 and most > _LOG_FROM * least:
         figure.update(xaxis=log_axis(least, most))
-    elif is_one_number(least, most):
+    elif is_nearly_constant(least, most):
         figure.update(xaxis={"range": [0, 2 * most]})
     figure.update(xaxis={"title": {"text": f"{title} (s)"}})
     of_all, _, _ = of.partition(" (")

@@ -24,11 +24,11 @@ class Figure:
     def add(self, *traces: Trace, axes: str | None = None) -> None:
         """Draw traces on top; None values are left out. axes: number of the axes, empty for the first."""
         placed = {} if axes is None else {"xaxis": f"x{axes}", "yaxis": f"y{axes}"}
-        self.data += [_type_last(_in_order(trace)) | placed for trace in traces]
+        self.data += [_type_last(_sort_keys(trace)) | placed for trace in traces]
 
     def mark(self, kind: str, item: dict[str, Any]) -> None:
         """Add an item to the layout's `shapes` or `annotations`."""
-        self.layout.setdefault(kind, []).append(_in_order(item))
+        self.layout.setdefault(kind, []).append(_sort_keys(item))
 
     def update(self, **layout: Any) -> None:
         """Change the given keys of the layout; other keys of nested dicts are kept."""
@@ -47,14 +47,14 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
             _merge(into.setdefault(key, {}), value)
         else:
-            into[key] = _in_order(value)
+            into[key] = _sort_keys(value)
 
 
-def _in_order(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _in_order(each) for key, each in sorted(value.items()) if each is not None}
+        return {key: _sort_keys(each) for key, each in sorted(value.items()) if each is not None}
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return list(map(_in_order, value))
+        return list(map(_sort_keys, value))
     return value
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.report.figure import Figure, Trace
-from sim.results.report.style import EDGE, FAINT, HUES, SYMBOLS, blank, colour, slider, strokes
+from sim.results.report.style import EDGE, FAINT, HUES, SYMBOLS, blank_figure, colour, slider, strokes
 from sim.results.view import RunView
 
 MOST_NODES = 200
@@ -36,7 +36,7 @@ def drawn_graph(view: RunView) -> Figure | None:
     members = true_groups(view)
     by_client = positions(members)
     points = np.array([by_client[client] for client in range(count)])
-    figure = blank(640)
+    figure = blank_figure(640)
     steps: list[list[int]] = []
     for weight in weights:
         first = len(figure.data)
@@ -46,11 +46,11 @@ def drawn_graph(view: RunView) -> Figure | None:
         figure.add(_nodes(view, number, group, points))
     for step, time_s in zip(steps, times, strict=True):
         step.append(len(figure.data))
-        figure.add(_absent(view, np.flatnonzero(~view.up_at(time_s)), points))
+        figure.add(_cover_absent_clients(view, np.flatnonzero(~view.up_at(time_s)), points))
     for step in steps[:-1]:
         for trace in step:
             figure.data[trace]["visible"] = False
-    frame(figure, points)
+    set_square_axes(figure, points)
     figure.update(showlegend=view.clusters is not None and len(members) <= _MOST_IN_LEGEND)
     if len(times) > 1:
         figure.update(sliders=[slider(times, steps, "weights at ") | {"pad": {"t": 16, "b": 8}}])
@@ -83,7 +83,7 @@ def on_circle(count: int, radius: float) -> NDArray[np.float64]:
     return radius * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
-def frame(figure: Figure, points: NDArray[np.float64]) -> None:
+def set_square_axes(figure: Figure, points: NDArray[np.float64]) -> None:
     """Set hidden, square axes around the points [N, 2]."""
     extent = 0.7 + float(np.abs(points).max())
     axis = {"visible": False, "range": [-extent, extent]}
@@ -165,7 +165,7 @@ def _numbers(view: RunView, clients: Iterable[int]) -> list[str]:
     return [view.clients[client].removeprefix("client-") for client in clients]
 
 
-def _absent(view: RunView, absent: NDArray[np.int64], points: NDArray[np.float64]) -> Trace:
+def _cover_absent_clients(view: RunView, absent: NDArray[np.int64], points: NDArray[np.float64]) -> Trace:
     """Cover the marks of clients that are not up."""
     small = len(view.clients) > _MOST_LABELS
     ring = {"color": EDGE, "width": 2}

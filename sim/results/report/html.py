@@ -29,7 +29,7 @@ def document(view: RunView, sections: Sequence[Section], *, explored: bool = Fal
     return rendered_page(
         "report.html",
         view=view,
-        tiles=tiles(view),
+        tiles=headline_numbers(view),
         shown=failures[:MOST_FAILURES],
         failures=failures,
         sections=sections,
@@ -42,7 +42,7 @@ _LINK = '<a class="walk" href="explore.html">Step through this run in virtual ti
 _HIDDEN_LINK = _LINK.replace("<a ", "<a hidden ")
 
 
-def with_link(report: str) -> str:
+def show_explore_link(report: str) -> str:
     """Return the page of a report with its link to explore.html made visible, if the page has such a link."""
     return report.replace(_HIDDEN_LINK, _LINK, 1)
 
@@ -88,12 +88,14 @@ def _variables(colours: Mapping[str, str]) -> Markup:
 # --- tiles at the top of the page ---------------------------------------------------------------------------
 
 
-def tiles(view: RunView) -> list[tuple[str, str, str]]:
+def headline_numbers(view: RunView) -> list[tuple[str, str, str]]:
     """Return the headline numbers of this run, at most six: (label, value, note)."""
     tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
     judged = view.get("measure") or "accuracy"
     if judged == "accuracy" and accuracy.get("mean") is not None:
-        spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
+        spread = (
+            f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.clients_text(view.summary)}"
+        )
         worst = f"worst 10%: {text.share(accuracy['worst_decile'])}"
         tiles.append(("Mean accuracy", text.share(accuracy["mean"]), f"{spread}; {worst}"))
     elif view.measure is not None:
@@ -105,12 +107,17 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
         label = f"Mean {measure_called(judged).label} of settled clients"
         tiles.append((label, measure_called(judged).text(settled["mean"]), since))
     if view.get("better_than_alone") is not None:
-        tiles.append(("Better than alone", text.share(view.get("better_than_alone")), help_note(view)))
+        tiles.append(("Better than alone", text.share(view.get("better_than_alone")), gain_note(view)))
     if view.get("graph", "edge_recall") is not None:
-        pair = " / ".join(ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall"))
+        pair = " / ".join(
+            format_ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall")
+        )
         tiles.append(("Precision / recall", pair, "learned vs. true edges"))
     came = ", ".join(
-        [f"{text.number(view.get('clients', 'initial'))} at the start", *outcome.moves(view.summary)]
+        [
+            f"{text.number(view.get('clients', 'initial'))} at the start",
+            *outcome.move_counts_text(view.summary),
+        ]
     )
     tiles.append(("Clients up", text.number(view.get("clients", "alive")), came))
     count = text.number(view.get("messages", "sent"))
@@ -118,7 +125,7 @@ def tiles(view: RunView) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def help_note(view: RunView) -> str:
+def gain_note(view: RunView) -> str:
     """Describe how many clients do better than alone, and the mean difference."""
     if view.measure is None or not view.gains:
         return "of the clients"
@@ -128,6 +135,6 @@ def help_note(view: RunView) -> str:
     return f"{better:,} of {len(differences):,} clients; {by} on average"
 
 
-def ratio(value: float | None, digits: int = 3) -> str:
+def format_ratio(value: float | None, digits: int = 3) -> str:
     """Format a number from 0 to 1 with `digits` decimals."""
     return text.NOTHING if value is None else f"{value:.{digits}f}"

@@ -10,7 +10,7 @@ from sim.results.measures import measure_called
 from sim.results.metrics import Series
 from sim.results.report.blocks import Block, Cell, Heading, Paragraph, Picture, Section, Table, number_cell
 from sim.results.report.figure import Figure
-from sim.results.report.style import BLUE, FAINT, ORANGE, blank, line, measure_axis, time_axis
+from sim.results.report.style import BLUE, FAINT, ORANGE, blank_figure, line, measure_axis, time_axis
 from sim.results.view import RunView
 
 _BUSY = (
@@ -19,7 +19,7 @@ _BUSY = (
 )
 
 
-def on_sockets(view: RunView) -> Section | None:
+def live_run_section(view: RunView) -> Section | None:
     """Describe a live run; None for a simulation."""
     live = view.get("live")
     if live is None:
@@ -90,7 +90,7 @@ def _ms(seconds: float) -> Cell:
 
 
 def _curves(found: Mapping[str, Any]) -> Figure:
-    figure = blank(360)
+    figure = blank_figure(360)
     measure, curves = measure_called(found["measure"]), found["curves"]
     end_s = max(curves["predicted"][0], default=0.0)
     unit_s = time_axis(figure, end_s)

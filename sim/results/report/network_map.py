@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim.results.report.figure import Figure
 from sim.results.report.graph import SMALL_PX, on_circle, true_groups
-from sim.results.report.style import FAINT, HUES, blank, colour, strokes
+from sim.results.report.style import FAINT, HUES, blank_figure, colour, strokes
 from sim.results.view import RunView
 
 MOST_LINES = 300
@@ -34,8 +34,8 @@ def network_map(view: RunView) -> Figure | None:
     positions: Mapping[str, list[float]] | None = view.get("places")
     if not positions:
         return None
-    where = _spread(positions)
-    figure = blank(520)
+    where = _separate_positions(positions)
+    figure = blank_figure(520)
     _draw_lines(figure, view, where)
     _draw_actors(figure, view, where)
     points = np.array(list(where.values()))
@@ -49,7 +49,7 @@ def network_map(view: RunView) -> Figure | None:
     return figure
 
 
-def _spread(positions: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+def _separate_positions(positions: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]:
     """Return longitude and latitude of each actor; actors at one position are moved around it."""
     together: dict[tuple[float, ...], list[str]] = defaultdict(list)
     for name, position in positions.items():

@@ -12,21 +12,21 @@ import numpy as np
 from sim.results import text
 from sim.results.measures import ALONE
 from sim.results.metrics import Series
-from sim.results.population import Panel
+from sim.results.population import ClientPanelData
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.style import (
     BLUE,
     EDGE,
     FAINT,
     ORANGE,
-    blank,
+    blank_figure,
     line,
     measure_axis,
     observed_axis,
     time_axis,
 )
 from sim.results.report.timeline import clients_shown
-from sim.results.view import RunView, evenly
+from sim.results.view import RunView, evenly_spaced_positions
 from sim.results.waits import Waits, find_waits
 
 STALENESS = "staleness"
@@ -38,13 +38,13 @@ _ROW_PX = 22.5  # height of a row of bars
 _CLOCK = "a time limit or pause"
 
 
-def course(view: RunView) -> Figure | None:
+def client_measure_curves(view: RunView) -> Figure | None:
     """Draw the measure of each client over time, with the mean of all clients and its result alone."""
     if view.measure is None or len(view.clients) < 2:
         return None
     measure, panel = view.measure
     alone = view.last(measure.name + ALONE)
-    figure, unit_s = _courses(view, panel, 330, measure.y, measure.text)
+    figure, unit_s = _client_curves(view, panel, 330, measure.y, measure.text)
     levels = []
     for client in clients_shown(view):
         if alone is not None and not np.isnan(alone[client]):
@@ -56,31 +56,31 @@ def course(view: RunView) -> Figure | None:
     return figure
 
 
-def other_courses(view: RunView) -> list[Figure]:
+def other_client_curves(view: RunView) -> list[Figure]:
     """Draw each client's other measures and observations, with the mean of all clients."""
     found: list[Figure] = []
     if len(view.clients) < 2:
         return found
     for measure, panel in view.others:
-        figure, _ = _courses(view, panel, 240, measure.y, measure.text)
+        figure, _ = _client_curves(view, panel, 240, measure.y, measure.text)
         measure_axis(figure, measure)
         found.append(figure)
     for name in view.observed:
         if (panel_of_name := view.panel(name)) is not None:
-            figure, _ = _courses(view, panel_of_name, 240, "%{y:.4~g}", text.number)
+            figure, _ = _client_curves(view, panel_of_name, 240, "%{y:.4~g}", text.number)
             observed_axis(figure, _AGE if name == STALENESS else name, panel_of_name.values)
             found.append(figure)
     return found
 
 
-def _courses(
-    view: RunView, panel: Panel, height_px: int, y: str, readable: Callable[[float | None], str]
+def _client_curves(
+    view: RunView, panel: ClientPanelData, height_px: int, y: str, readable: Callable[[float | None], str]
 ) -> tuple[Figure, float]:
     """Return a figure with lines for the mean and each client, and the unit of its time axis in seconds."""
     shown = clients_shown(view)
     most = max(20, min(_MOST_POINTS, _MOST_POINTS_IN_ALL // len(shown)))
-    chosen = evenly(len(panel.times), most)
-    unit_s = time_axis(figure := blank(height_px), max(view.end_s, float(panel.times[-1])))
+    chosen = evenly_spaced_positions(len(panel.times), most)
+    unit_s = time_axis(figure := blank_figure(height_px), max(view.end_s, float(panel.times[-1])))
     times, values = panel.times[chosen] / unit_s, panel.values[chosen]
     mean = Series(times, np.nanmean(values, axis=1))
     lines = [line(mean, "mean of all clients", EDGE, f"mean of all clients <b>{y}</b>")]
@@ -89,7 +89,7 @@ def _courses(
         own, when = values[:, client], times
         if view.evaluate_share < 1:  # skip the evaluations that did not measure it
             course = panel.of(client)
-            picked = evenly(len(course.times), most)
+            picked = evenly_spaced_positions(len(course.times), most)
             own, when = course.values[picked], course.times[picked] / unit_s
         series = Series(when.astype(np.float32), own.astype(np.float32))
         label = f"{name}: {readable(reached[0] if reached else None)}"
@@ -109,7 +109,7 @@ def _shown_if_selected(view: RunView, client: int) -> Trace:
     return {"meta": view.clients[client], "visible": client == view.worst_first[0]}
 
 
-def waited_for(view: RunView) -> Figure | None:
+def waits_by_peer_figure(view: RunView) -> Figure | None:
     """Draw each device's waits by peer, the longest first; None without waits, or if they are unknown."""
     shown = clients_shown(view)
     waits = find_waits(view, shown)
@@ -125,7 +125,7 @@ def waited_for(view: RunView) -> Figure | None:
     return _bars(view, shown, bars, "waiting time (s of virtual time)", "no waits")
 
 
-def listens_to(view: RunView, *, others: bool = False) -> Figure | None:
+def weights_by_peer_figure(view: RunView, *, others: bool = False) -> Figure | None:
     """Draw the largest weights that each client gives or, with `others`, receives; None without weights.
 
     The weights are those at the client's last evaluation. Blue: peers of the client's true cluster; orange:
@@ -181,7 +181,7 @@ def _bars(
 ) -> Figure:
     """Draw the bars of each client, one below the other."""
     most = max(1, *map(len, bars))
-    figure = blank(round(108 + _ROW_PX * (most + 0.4)))
+    figure = blank_figure(round(108 + _ROW_PX * (most + 0.4)))
     for client, found in zip(shown, bars, strict=True):
         rows = found or [Bar(nothing, 0.0)]
         drawn = {

@@ -33,11 +33,17 @@ from sim.results.report.energy import energy
 from sim.results.report.figure import Figure
 from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
-from sim.results.report.html import document, help_note, ratio
-from sim.results.report.live import against_simulation, on_sockets
+from sim.results.report.html import document, format_ratio, gain_note
+from sim.results.report.live import against_simulation, live_run_section
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
 from sim.results.report.network_map import network_map
-from sim.results.report.tables import MOST_HURT, clients_table, help_table, hurt_table, worst_client
+from sim.results.report.tables import (
+    MOST_HURT,
+    clients_table,
+    departure_drops_table,
+    gain_table,
+    worst_client,
+)
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.output_dir import EXPLORE
 from sim.results.store.run_directory import RunDirectory
@@ -92,7 +98,9 @@ def _progress(view: RunView) -> Section:
     )
     blocks: list[Block] = [Paragraph(lead), drawn]
     if view.others:
-        found = [("", f"measure-{each.name}", curves.measured(view, each, of)) for each, of in view.others]
+        found = [
+            ("", f"measure-{each.name}", curves.measure_curve(view, each, of)) for each, of in view.others
+        ]
         blocks += [Heading("Other measures"), _side_by_side(*found)]
     if levels := _picture("time-to-accuracy", time_to_accuracy(view)):
         blocks += [
@@ -116,30 +124,30 @@ def _side_by_side(*pictures: tuple[str, str, Figure | None]) -> SideBySide:
     return SideBySide(columns)
 
 
-def _futures(view: RunView) -> Section | None:
+def _fork_comparison(view: RunView) -> Section | None:
     """Compare a fork with its parent; None for a run that is no fork."""
     if view.fork_s is None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}. "
     lead += f"The two runs are identical until {text.duration(view.fork_s)}."
-    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
-    if (table := curves.differences_table(view)) is not None:
+    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.fork_and_parent_curves(view))]
+    if (table := curves.fork_differences_table(view)) is not None:
         lead = "Each client is compared at the last time at which both runs evaluated it."
         blocks += [Heading("Difference by client"), Paragraph(lead), table]
     return Section("Fork and parent", blocks)
 
 
-def _help(view: RunView) -> Section | None:
+def _gain_section(view: RunView) -> Section | None:
     """Compare each client with its own training alone; None without run.compare_alone."""
     if not view.gains:
         return None
     lead = (
         "Each client that was up at the end is compared with the same client training alone: for the "
         "same number of steps from the same initial model, on its own data only. Better with peers: "
-        f"{help_note(view)}."
+        f"{gain_note(view)}."
     )
     bars = gains(view)
-    blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), help_table(view)]
+    blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), gain_table(view)]
     return Section("Training with peers and alone", blocks)
 
 
@@ -157,7 +165,7 @@ def _graph(view: RunView) -> Section:
     if view.clusters is not None:
         lead += " Clients are sorted by true cluster"
         lead += ", marked by outlines." if "shapes" in figure.layout else "."
-    blocks: list[Block] = _drawn(view)
+    blocks: list[Block] = _graph_drawing(view)
     blocks += [
         Heading("Weights by pair"),
         Paragraph(lead),
@@ -168,7 +176,7 @@ def _graph(view: RunView) -> Section:
     return Section(title, blocks)
 
 
-def _drawn(view: RunView) -> list[Block]:
+def _graph_drawing(view: RunView) -> list[Block]:
     if (figure := drawn_graph(view)) is None:
         return []
     lead = (
@@ -197,7 +205,7 @@ def _coalitions(view: RunView) -> Section | None:
 
 def _one_client(view: RunView) -> Section | None:
     """Show the course of one client, which the reader selects; None in a run with one client."""
-    curve, waits = one_client.course(view), one_client.waited_for(view)
+    curve, waits = one_client.client_measure_curves(view), one_client.waits_by_peer_figure(view)
     if curve is None:
         return None
     shown = [view.clients[client] for client in sorted(clients_shown(view))]
@@ -219,10 +227,10 @@ def _one_client(view: RunView) -> Section | None:
     drawn = _side_by_side(
         ("Progress", "course", curve),
         ("Waiting time by peer", "waited-for", waits),
-        ("Weights given to peers", "listens-to", one_client.listens_to(view)),
-        ("Weights received from peers", "listened-to", one_client.listens_to(view, others=True)),
+        ("Weights given to peers", "listens-to", one_client.weights_by_peer_figure(view)),
+        ("Weights received from peers", "listened-to", one_client.weights_by_peer_figure(view, others=True)),
         ("Samples by class", "classes", one_client.class_counts_figure(view)),
-        *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_courses(view))],
+        *[("", f"course-{number}", each) for number, each in enumerate(one_client.other_client_curves(view))],
     )
     if view.graph_times.size and view.clusters is not None:
         lead += " Orange marks clients of another true cluster."
@@ -236,7 +244,7 @@ def _observed(view: RunView) -> Section | None:
     shown = [each for each in found if each[:2] != (one_client.STALENESS, "clients")]  # drawn elsewhere
     if not shown:
         return None
-    figures = [curves.observed(view, *each) for each in shown]
+    figures = [curves.observation_curve(view, *each) for each in shown]
     drawn = _side_by_side(*[("", f"observed-{number}", each) for number, each in enumerate(figures)])
     lead = "Quantities that the method records with observe(), each averaged between two evaluations."
     return Section("Observations of the method", [Paragraph(lead), drawn])
@@ -278,7 +286,7 @@ def _moves(view: RunView) -> Section | None:
                 view.clients[move.client],
                 move.event,
                 number_cell(move.time_s, text.duration),
-                *_consequence(population, move, measure),
+                *_move_effect_text(population, move, measure),
             ]
             for move in view.moves
         ]
@@ -293,13 +301,13 @@ def _moves(view: RunView) -> Section | None:
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
-        blocks += _hurt(view)
+        blocks += _departure_drops_section(view)
     return Section("Arrivals and departures", blocks)
 
 
-def _hurt(view: RunView) -> list[Block]:
+def _departure_drops_section(view: RunView) -> list[Block]:
     """Show the clients with the largest accuracy drops after each departure."""
-    table = hurt_table(view)
+    table = departure_drops_table(view)
     if table is None:
         return []
     lead = (
@@ -313,7 +321,7 @@ def _hurt(view: RunView) -> list[Block]:
     return [Heading("Accuracy drops after departures"), Paragraph(lead), table]
 
 
-def _consequence(population: Population, move: LifecycleEvent, measure: Measure) -> list[Cell]:
+def _move_effect_text(population: Population, move: LifecycleEvent, measure: Measure) -> list[Cell]:
     """Return a newcomer's catch-up time, or the dip and the recovery time of the others after a departure."""
     if move.event in ARRIVALS:
         has_others = move.is_newcomer and population.has_incumbents(move)
@@ -365,7 +373,7 @@ def _details(view: RunView) -> Section:
         *[(measure.name, measure.text) for measure in MEASURES],
         ("settled", measure_called(view.get("measure") or "accuracy").text),
         ("target", text.number),
-        ("graph", ratio),
+        ("graph", format_ratio),
         ("messages", text.number),
         ("loss_reasons", text.number),
         ("engine", text.number),
@@ -373,7 +381,9 @@ def _details(view: RunView) -> Section:
     ]
     named = {group for group, _ in by_group}
     by_group += [
-        (key, text.number) for key, value in view.summary.items() if key not in named and _counts(value)
+        (key, text.number)
+        for key, value in view.summary.items()
+        if key not in named and _is_number_table(value)
     ]
     by_key: dict[str, Callable[[Any], str]] = {
         "seconds": text.duration,
@@ -393,15 +403,15 @@ def _details(view: RunView) -> Section:
         if all(value is None for value in numbers.values()):
             continue
         shown = {key: value for key, value in numbers.items() if type(value) is not bool}
-        rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in shown.items()]
-        lists.append((_words(group).capitalize(), rows))
+        rows = [(_key_in_words(key), by_key.get(key, readable)(value)) for key, value in shown.items()]
+        lists.append((_key_in_words(group).capitalize(), rows))
     blocks: list[Block] = [Numbers(lists)]
     if view.get("graph", "edge_threshold") is not None:
         blocks.append(Paragraph(f"An edge is a weight {_edge(view)}."))
     return Section("All numbers", blocks)
 
 
-def _counts(value: object) -> bool:
+def _is_number_table(value: object) -> bool:
     """Return whether a value of the summary is a dict that contains only numbers."""
     return isinstance(value, dict) and all(
         number is None or (isinstance(number, int | float) and type(number) is not bool)
@@ -415,16 +425,16 @@ def _edge(view: RunView) -> str:
     return f"of more than {view.edge_threshold:g} times the {largest}"
 
 
-def _words(key: str) -> str:
+def _key_in_words(key: str) -> str:
     return key.replace("_", " ")
 
 
 _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
     against_simulation,
-    on_sockets,
-    _futures,
-    _help,
+    live_run_section,
+    _fork_comparison,
+    _gain_section,
     _graph,
     _coalitions,
     _observed,

@@ -62,7 +62,7 @@ TEMPLATE = {
 }
 
 
-def blank(height_px: int) -> Figure:
+def blank_figure(height_px: int) -> Figure:
     """Return an empty figure in the report's style."""
     return Figure({"height": height_px, "template": TEMPLATE})
 
@@ -121,7 +121,7 @@ def log_axis(least: float, most: float) -> dict[str, Any]:
     return {"type": "log", "exponentformat": "power"} | few
 
 
-def is_one_number(least: float, most: float) -> bool:
+def is_nearly_constant(least: float, most: float) -> bool:
     """Return whether values differ so little that an axis fitted to them would exaggerate the spread."""
     return 0 < least <= most < (1 + _SAME) * least
 
@@ -129,7 +129,7 @@ def is_one_number(least: float, most: float) -> bool:
 def observed_axis(figure: Figure, name: str, values: NDArray[np.float64]) -> None:
     """Set the y axis for an observed quantity."""
     figure.update(yaxis={"title": {"text": name}})
-    if is_one_number(float(np.nanmin(values)), float(np.nanmax(values))):
+    if is_nearly_constant(float(np.nanmin(values)), float(np.nanmax(values))):
         figure.update(yaxis={"rangemode": "tozero"})
 
 

@@ -52,7 +52,7 @@ def clients_table(view: RunView) -> Table:
     return Table([name for name, _ in columns], rows, "clients", how)
 
 
-def help_table(view: RunView) -> Table:
+def gain_table(view: RunView) -> Table:
     """Return a table of each client's results with peers and alone, the smallest gain first."""
     assert view.measure is not None
     measure = view.measure[0]
@@ -122,7 +122,7 @@ def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
 # --- departures ------------------------------------------------------------------------------------------
 
 
-class Hurt(NamedTuple):
+class DepartureDrop(NamedTuple):
     """A client whose accuracy dropped after the departure of another client.
 
     share: the client's weight for the departed client, divided by the client's largest weight; None without a
@@ -136,14 +136,14 @@ class Hurt(NamedTuple):
     usual: float | None
 
 
-def hurt_by_departures(view: RunView) -> list[Hurt]:
+def departure_drops(view: RunView) -> list[DepartureDrop]:
     """Return the clients with the largest drops after each departure, the largest first."""
-    found: list[Hurt] = []
+    found: list[DepartureDrop] = []
     departures = [move for move in view.moves if move.event in DEPARTURES]
     for departure in departures[: _MOST_PAIRS // len(view.clients)]:
         shares = _shares_given(view, departure)
         fell = [
-            Hurt(departure, client, dip, *_before(view, client, departure, shares))
+            DepartureDrop(departure, client, dip, *_weight_and_usual_drop(view, client, departure, shares))
             for client in range(len(view.clients))
             if (dip := _dip(view, client, departure)) is not None and dip.depth > 0
         ]
@@ -151,9 +151,9 @@ def hurt_by_departures(view: RunView) -> list[Hurt]:
     return sorted(found, key=lambda hurt: -hurt.dip.depth)
 
 
-def hurt_table(view: RunView) -> Table | None:
+def departure_drops_table(view: RunView) -> Table | None:
     """Return the drops after departures as a table; None if the measure is not a share, or without drops."""
-    if view.measure is None or not view.measure[0].is_share or not (found := hurt_by_departures(view)):
+    if view.measure is None or not view.measure[0].is_share or not (found := departure_drops(view)):
         return None
     heads = ["client", "departed client", "event", "time", "drop", "recovery time"]
     heads += ["relative weight", "usual drop"]
@@ -184,7 +184,7 @@ def _dip(view: RunView, client: int, departure: LifecycleEvent) -> DepartureEffe
     return dip_and_recovery(Series(times[in_session], values[in_session]), departure.time_s)
 
 
-def _before(
+def _weight_and_usual_drop(
     view: RunView, client: int, departure: LifecycleEvent, shares: dict[int, float] | None
 ) -> tuple[float | None, float | None]:
     """Return the relative weight that a client gave the departed client, and the client's usual drop."""
@@ -251,11 +251,11 @@ def worst_client(view: RunView) -> list[Block]:
     lowest, usual = float(np.median(last[worst])), float(np.median(last[others]))
     rows = [
         (row.badness(worst, others, abs(usual - lowest)), row)
-        for row in _rows(view, last)
+        for row in _candidate_reasons(view, last)
         if not any(np.isnan(row.values[of]).all() for of in (worst, others))
     ]
     rows.sort(key=lambda each: (each[1].rank if each[0] >= 1 else np.inf, -each[0]))
-    name = _named(view, np.flatnonzero(worst).tolist())
+    name = _client_numbers_text(view, np.flatnonzero(worst).tolist())
     verb = "have the same worst result" if worst.sum() > 1 else "has the worst result"
     lead = f"{name} {verb}: {measure.label} {measure.text(lowest)}, "
     lead += f"compared with a median of {measure.text(usual)} for the other clients. "
@@ -269,14 +269,14 @@ def worst_client(view: RunView) -> list[Block]:
     return [Heading("Reasons for the worst result"), Paragraph(lead), table]
 
 
-def _named(view: RunView, numbers: list[int]) -> str:
+def _client_numbers_text(view: RunView, numbers: list[int]) -> str:
     if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"clients {numbers[0]} {'to' if len(numbers) > 2 else 'and'} {numbers[-1]}"
     names = ", ".join(view.clients[number] for number in numbers[:_MOST_NAMES])
     return names if len(numbers) <= _MOST_NAMES else f"{len(numbers)} clients ({names}, ...)"
 
 
-def _rows(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
+def _candidate_reasons(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
     """Yield the known quantities that can be a reason; `last` [N]: the clients' final results."""
     if view.get("samples"):
         yield Reason("training samples", np.array(view.get("samples"), float))
@@ -299,11 +299,11 @@ def _rows(view: RunView, last: NDArray[np.float64]) -> Iterator[Reason]:
         yield Reason("device time per step", step_s, text.duration, more=False)
     if (steps := view.last("training_steps")) is not None:
         yield Reason("training steps", steps, rank=2)
-    yield from _communication(view)
-    yield from _measured(view, last, joined_s)
+    yield from _communication_reasons(view)
+    yield from _measure_reasons(view, last, joined_s)
 
 
-def _communication(view: RunView) -> Iterator[Reason]:
+def _communication_reasons(view: RunView) -> Iterator[Reason]:
     """Yield quantities of the messages that each client received, and of the weights it gave."""
     numbers = range(len(view.clients)) if view.clusters is None else view.clusters.tolist()
     cluster = dict(zip(view.clients, numbers, strict=True))
@@ -319,11 +319,11 @@ def _communication(view: RunView) -> Iterator[Reason]:
     lost_share = _share(counts["lost"], counts["sent"])
     yield Reason("share of messages to the client that were lost", lost_share, text.share, more=False)
     if view.clusters is not None:
-        others = _others(view.clusters)
+        others = _cluster_others(view.clusters)
         yield Reason("other clients in its true cluster", others)
         what, right = "messages from its true cluster", _share(counts["right"], counts["of_clients"])
         if view.graph_times.size:
-            what, right = "weight given to its true cluster", _right_weight(view)
+            what, right = "weight given to its true cluster", _own_cluster_weight(view)
         if others[view.worst_first[0]]:
             yield Reason(what, right, text.share)
     if (panel := view.panel("staleness")) is not None:
@@ -331,7 +331,7 @@ def _communication(view: RunView) -> Iterator[Reason]:
         yield Reason("staleness of the peers' models", ages, text.duration, more=False)
 
 
-def _right_weight(view: RunView) -> NDArray[np.float64]:
+def _own_cluster_weight(view: RunView) -> NDArray[np.float64]:
     """Return the share of weight each client gave its true cluster, when the worst client was last up."""
     assert view.clusters is not None and view.measure is not None
     last_s = view.measure[1].of(view.worst_first[0]).times[-1]
@@ -342,14 +342,18 @@ def _right_weight(view: RunView) -> NDArray[np.float64]:
     return _share(*(np.bincount(source, each, len(view.clients)) for each in (right, given)))
 
 
-def _others(clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def _cluster_others(
+    clusters: NDArray[np.int64], values: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Return the number of other clients in each client's true cluster [N], or the sum of their `values`."""
     each = np.ones(len(clusters)) if values is None else np.nan_to_num(values)
     _, index = np.unique(clusters, return_inverse=True)
     return np.bincount(index, each)[index] - each
 
 
-def _measured(view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.float64]) -> Iterator[Reason]:
+def _measure_reasons(
+    view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.float64]
+) -> Iterator[Reason]:
     """Yield the measure at other times, of the client's cluster, and of its other models."""
     assert view.measure is not None
     measure, panel = view.measure
@@ -367,8 +371,8 @@ def _measured(view: RunView, last: NDArray[np.float64], joined_s: NDArray[np.flo
         fell = np.maximum(0.0, better * (at_end - last))
         yield reason(f"{measure.label} lost after its budget was exhausted", fell, more=False, rank=2)
     if view.clusters is not None and len(set(view.clusters.tolist())) > 1:
-        known = _others(view.clusters, (~np.isnan(last)).astype(float))
-        mean = _share(_others(view.clusters, last), known)
+        known = _cluster_others(view.clusters, (~np.isnan(last)).astype(float))
+        mean = _share(_cluster_others(view.clusters, last), known)
         what = f"{measure.label} of other clients in its true cluster"
         yield reason(what, mean, more=measure.higher_is_better, rank=0)
     names = {f"{measure.label} alone": measure.name + ALONE}

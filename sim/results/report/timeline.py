@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.results import text
 from sim.results.population import ARRIVALS, DEPARTURES
 from sim.results.report.figure import Figure
-from sim.results.report.style import ARRIVAL, DEPARTURE, EDGE, GREEN, ORANGE, blank, colour
+from sim.results.report.style import ARRIVAL, DEPARTURE, EDGE, GREEN, ORANGE, blank_figure, colour
 from sim.results.view import RunView
 
 MOST_CLIENTS = 200
@@ -39,7 +39,7 @@ def timeline(view: RunView) -> Figure | None:
     unit_s, unit = text.scale_of_time(view.end_s)
     row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
     names = [view.clients[client] for client in shown]
-    figure = blank(130 + row_px * len(shown))
+    figure = blank_figure(130 + row_px * len(shown))
     hover = (
         f"%{{y}} at %{{x:.4~g}} {unit}<br>in an interval of {text.duration(view.end_s / bins)}: "
         "training <b>%{customdata[0]:.1%}</b>, "
@@ -64,7 +64,7 @@ def timeline(view: RunView) -> Figure | None:
     )
     figure.update(meta={"unit_s": unit_s, "bins": bins} | _spans(busy, down))
     _mark_moves(figure, view, shown, unit_s)
-    _finish(figure, names, row_px, view.end_s / unit_s, unit)
+    _set_legend_and_axes(figure, names, row_px, view.end_s / unit_s, unit)
     return figure
 
 
@@ -125,7 +125,7 @@ def _mark_moves(figure: Figure, view: RunView, shown: list[int], unit_s: float) 
         )
 
 
-def _finish(figure: Figure, names: list[str], row_px: int, end: float, unit: str) -> None:
+def _set_legend_and_axes(figure: Figure, names: list[str], row_px: int, end: float, unit: str) -> None:
     for name in ("training", "waiting", "down"):
         mark = {"symbol": "square", "size": 12, "color": colour(name), "line": {"color": EDGE, "width": 1}}
         key = {"type": "scatter", "x": [None], "y": [names[0]], "mode": "markers", "name": name}

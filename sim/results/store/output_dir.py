@@ -54,7 +54,7 @@ class HiddenFolder:
         With `replace` it replaces existing results, and the user's files in the old folder are moved into the
         new one. A lock on the parent folder orders concurrent runs.
         """
-        with _exclusive(self.target.parent):
+        with _renaming_lock(self.target.parent):
             if replace and is_results(self.target):
                 # A process killed between the renames leaves complete results, which the next run renames.
                 (self.target / MARK).touch()
@@ -62,7 +62,7 @@ class HiddenFolder:
                 self.path = self.path.rename(self.target)
                 _clear_away(old, self.target)
             else:
-                self.path = _move(self.path, self.target)
+                self.path = _rename_to_free_name(self.path, self.target)
             with suppress(OSError):  # only hidden folders have a mark
                 (self.path / MARK).unlink()
         self._unlock()
@@ -105,7 +105,7 @@ def is_results(path: Path) -> bool:
     return not path.is_symlink() and any(map(os.path.lexists, marks))
 
 
-def left_hidden(target: Path) -> list[Path]:
+def abandoned_folders(target: Path) -> list[Path]:
     """Return the hidden folders of `target` that dead processes left, by name.
 
     If `<target>-2`, the folder of a rerun, has no hidden folders, returns the hidden folders of `<target>`.
@@ -152,7 +152,7 @@ def sync(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def forget(folder: Path) -> None:
+def remove_hidden_folder(folder: Path) -> None:
     """Remove a hidden folder that is no longer needed."""
     if match := HIDDEN.fullmatch(folder.name):
         _clear_away(folder, folder.with_name(match["name"]))
@@ -160,7 +160,7 @@ def forget(folder: Path) -> None:
 
 def next_free(target: Path) -> Path:
     """Return the first of `target`, `<target>-2`, `<target>-3`, ... that does not exist."""
-    return next(path for path in _names(target) if not os.path.lexists(path))
+    return next(path for path in _numbered_paths(target) if not os.path.lexists(path))
 
 
 def clean_up(base: Path) -> None:
@@ -169,7 +169,7 @@ def clean_up(base: Path) -> None:
     Folders with a checkpoint or with logs of a live run are kept for `coterie resume`. Folders without
     coterie's mark are kept, too.
     """
-    with suppress(OSError), _exclusive(base):
+    with suppress(OSError), _renaming_lock(base):
         for folder in sorted(base.iterdir()):
             match = HIDDEN.fullmatch(folder.name)
             if match is None or folder.is_symlink() or not folder.is_dir():
@@ -181,7 +181,7 @@ def clean_up(base: Path) -> None:
                 lock = _lock(folder)  # an OSError if its process lives
                 try:
                     if (folder / MANIFEST).is_file():
-                        _move(folder, base / match["name"])
+                        _rename_to_free_name(folder, base / match["name"])
                     elif not (checkpoints(folder) or (folder / "told-coordinator-0.log").is_file()):
                         _clear_away(folder, base / match["name"])
                 finally:
@@ -213,13 +213,13 @@ def _hidden_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4().hex[:8]}")
 
 
-def _names(target: Path) -> Iterator[Path]:
+def _numbered_paths(target: Path) -> Iterator[Path]:
     yield target
     yield from (target.with_name(f"{target.name}-{number}") for number in count(2))
 
 
 @contextmanager
-def _exclusive(base: Path) -> Iterator[None]:
+def _renaming_lock(base: Path) -> Iterator[None]:
     """Allow one process at a time to rename in a folder, if the file system has locks."""
     lock = None
     with suppress(OSError):
@@ -242,9 +242,9 @@ def _lock(folder: Path, *, wait: bool = False) -> int:
     return descriptor
 
 
-def _move(path: Path, target: Path) -> Path:
+def _rename_to_free_name(path: Path, target: Path) -> Path:
     """Rename a path to the first free name, safely with concurrent processes."""
-    for free in _names(target):
+    for free in _numbered_paths(target):
         if os.path.lexists(free):
             continue
         try:
@@ -266,7 +266,7 @@ def _clear_away(folder: Path, target: Path) -> None:
                     entry.unlink()
                 elif entry.is_symlink() or not _clear_copy(entry):
                     target.mkdir(exist_ok=True)
-                    _move(entry, target / entry.name)
+                    _rename_to_free_name(entry, target / entry.name)
         folder.rmdir()
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError, one_line
-from sim.files.input_file import InputFile, no_room
+from sim.files.input_file import InputFile, no_room_message
 from sim.results.metrics import Metrics, arrow_table
 from sim.results.store import output_dir
 from sim.results.store.before_checksums import TRACE_HASH, HashesOfSummary
@@ -22,7 +22,7 @@ from sim.results.store.events_file import EventsFile
 from sim.results.store.formats import FORMAT, KEY, require_known
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MARK, PROGRESS, READS, REPORT, HiddenFolder
-from sim.results.store.summary_file import SUMMARY_KEYS, checked
+from sim.results.store.summary_file import SUMMARY_KEYS, parse_summary
 from sim.results.store.tables import (
     INTERVALS_SCHEMA,
     SPECIAL_TABLES,
@@ -233,7 +233,7 @@ class RunDirectory:
 
     def summary(self) -> dict[str, Any]:
         """Read the summary, with defaults for missing keys. Raises UserError if it is damaged."""
-        return InputFile("", self.file("summary.json")).parsed(checked, "the summary of a run")
+        return InputFile("", self.file("summary.json")).parsed(parse_summary, "the summary of a run")
 
     def provenance(self) -> dict[str, Any]:
         """Read the provenance. Raises UserError if the file is damaged."""
@@ -273,7 +273,7 @@ class RunDirectory:
             require_columns(file, table, schema)
             taken = 8 * metadata.num_rows * metadata.num_columns
             # Compression explains a ratio up to _PACKED; above it, many equal rows could fill the memory.
-            if taken > _PACKED * file.stat().st_size and (problem := no_room(taken)):
+            if taken > _PACKED * file.stat().st_size and (problem := no_room_message(taken)):
                 raise UserError(f"{file}: {problem}")
             self._checked.add(table)
         return file
@@ -335,9 +335,9 @@ def load_checked(path: Path) -> RunDirectory:
 
 def _json(content: Mapping[str, Any]) -> str:
     """Encode as JSON, with numpy's numbers as plain numbers, and NaN and infinity as null."""
-    plain = json.loads(json.dumps(content, default=_plain), parse_constant=lambda _: None)
+    plain = json.loads(json.dumps(content, default=_json_default), parse_constant=lambda _: None)
     return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value.tolist()

@@ -33,18 +33,18 @@ class _Graph(_Table):
     weights_are_shares: NotRequired[bool]
 
 
-class _Extreme(_Table):
+class _LargestGain(_Table):
     client: str
     gain: int | float
 
 
-class _Help(_Table):
+class _GainSummary(_Table):
     better: int
     worse: int
     mean_alone: Number
     mean_gain: Number
-    least: _Extreme
-    most: _Extreme
+    least: _LargestGain
+    most: _LargestGain
 
 
 class _Population(_Table):
@@ -155,7 +155,7 @@ class _Summary(_Table):
     own_measures: NotRequired[list[_OwnMeasure] | None]
     settled: NotRequired[dict[str, Number] | None]
     models: NotRequired[dict[str, _Spread] | None]
-    help: NotRequired[_Help | None]
+    help: NotRequired[_GainSummary | None]
     population: NotRequired[_Population | None]
     membership: NotRequired[dict[str, int | list[str]]]
     bytes_by_type: NotRequired[dict[str, tuple[int, int]]]
@@ -195,7 +195,7 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(_Summary.__optional_keys__) | {
 """Defaults of keys that summaries of earlier versions lack; null for all others."""
 
 
-def checked(content: bytes) -> dict[str, Any]:
+def parse_summary(content: bytes) -> dict[str, Any]:
     """Parse a summary, with every key that this version reads. Raises ValueError."""
     _KNOWN.validate_json(content)
     found: dict[str, Any] = json.loads(content)  # validated values have tuples instead of lists

@@ -18,7 +18,7 @@ _REFUSED = re.compile(r"[^\w\-. :/]")  # characters that MLflow rejects in names
 
 
 @contextmanager
-def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
+def open_tracker(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no telemetry to a server
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # required by newer versions
     from mlflow.entities import Metric, Param

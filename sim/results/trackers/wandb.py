@@ -12,7 +12,7 @@ from sim.results.store.run_directory import RunDirectory
 
 
 @contextmanager
-def opened(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
+def open_tracker(directory: RunDirectory) -> Iterator[tuple[Callable[[Evaluation, int], None], Path]]:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline runs also report errors to a server
     import wandb
 

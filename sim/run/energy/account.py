@@ -71,10 +71,10 @@ def _amounts(own: ActorConstants, quantity: Floats, factor: float | None) -> lis
     if factor is None:
         return [None, None, None]
     joules = quantity * factor
-    return [math.fsum(joules), _rated(joules, own.price), _rated(joules, own.carbon)]
+    return [math.fsum(joules), _cost_by_rate(joules, own.price), _cost_by_rate(joules, own.carbon)]
 
 
-def _rated(joules: Floats, rate: Hours | None) -> float | None:
+def _cost_by_rate(joules: Floats, rate: Hours | None) -> float | None:
     return None if rate is None else math.fsum(joules * np.resize(rate, len(joules))) / J_PER_KWH
 
 
@@ -98,14 +98,16 @@ def summary(constants: EnergyConstants, rows: Sequence[EnergyRow]) -> dict[str, 
         **_sums(rows),
         "currency": constants.currency,
         "unknown": unknown,
-        "parts": {part: _sums(_where(rows, lambda row, part=part: row.part == part)) for part in PARTS},
-        "messages": {kind: _sums(_where(rows, lambda row, kind=kind: row.type == kind)) for kind in kinds},
-        "servers": _sums(_where(rows, lambda row: row.actor in servers)),
+        "parts": {part: _sums(_filter_rows(rows, lambda row, part=part: row.part == part)) for part in PARTS},
+        "messages": {
+            kind: _sums(_filter_rows(rows, lambda row, kind=kind: row.type == kind)) for kind in kinds
+        },
+        "servers": _sums(_filter_rows(rows, lambda row: row.actor in servers)),
         "clients": {amount: [each[amount] for each in of_clients] for amount in AMOUNTS},
     }
 
 
-def _where(rows: Iterable[EnergyRow], holds: Callable[..., bool]) -> list[EnergyRow]:
+def _filter_rows(rows: Iterable[EnergyRow], holds: Callable[..., bool]) -> list[EnergyRow]:
     return [row for row in rows if holds(row)]
 
 

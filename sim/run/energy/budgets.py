@@ -52,7 +52,7 @@ def with_meters(classes: Classes, constants: EnergyConstants | None) -> Classes:
     return replace(classes, device=MeteredDevice) if is_limited else classes
 
 
-def metered(simulation: Simulation, constants: EnergyConstants | None) -> EnergyMeter | None:
+def add_energy_meter(simulation: Simulation, constants: EnergyConstants | None) -> EnergyMeter | None:
     """Return the meter of a simulation with constants of energy, and limit its clients to their budget."""
     if constants is None:
         return None

@@ -95,7 +95,7 @@ def energy_constants(
             rates.of("price", server.region, "server.region", server.pue),
             rates.of("carbon", server.region, "server.region", server.pue),
         )
-    unknown = dict.fromkeys([*_unknown(actors, tuple(servers)), *rates.unknown])
+    unknown = dict.fromkeys([*_missing_constants(actors, tuple(servers)), *rates.unknown])
     if servers and server.pue is None:
         unknown["server.pue"] = None
     return EnergyConstants(
@@ -107,7 +107,7 @@ def _per_byte(stated: BytesEnergy | None) -> tuple[float | None, float | None]:
     return (None, None) if stated is None else (stated.sent, stated.received)
 
 
-def _unknown(actors: Mapping[str, ActorConstants], servers: tuple[str, ...]) -> Iterator[str]:
+def _missing_constants(actors: Mapping[str, ActorConstants], servers: tuple[str, ...]) -> Iterator[str]:
     """Return the keys of power and of energy per byte that some client or server lacks."""
     for name, each in actors.items():
         if each.busy_w is None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.run.resume.resuming import ResumableRun, changed
-from sim.run.setup.builder import built, with_engine
+from sim.run.resume.resuming import ResumableRun, changed_conditions
+from sim.run.setup.builder import building_process, with_engine
 
 
-def samples_of_tests(
+def test_samples_of_client(
     path: Path, client: int, *, method: type[Client] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs [N, ...] and targets [N, ...] on which a run evaluates a client.
@@ -24,10 +24,10 @@ def samples_of_tests(
     earlier = replace(ResumableRun.find(path, math.inf), fork_s=None)
     scenario = earlier.scenario(method=method)
     on_cpu = with_engine(scenario, way="auto", precision="float32", threads=1, devices=None)
-    with built(on_cpu, None, "cpu") as run:  # nothing is computed, so the device does not matter
+    with building_process(on_cpu, None, "cpu") as run:  # nothing is computed, so the device does not matter
         data = run.simulation.engine.data
     before = earlier.provenance.made_by
-    if problems := changed(before, {"the clients' data": data.digest()}):
+    if problems := changed_conditions(before, {"the clients' data": data.digest()}):
         raise UserError(f"{path}: the samples differ from those of the run: {'; '.join(problems)}")
     positions = np.arange(data.test.counts[client])
     x, y = data.test.of_each(np.array([client]), positions)

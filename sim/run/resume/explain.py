@@ -19,9 +19,9 @@ from sim.learning.engine.snapshot import start_replay
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.collection import GarbageCollection
-from sim.run.resume.resuming import Provenance, changed, result_folders, version_added_to_errors
-from sim.run.save.provenance import made_by
-from sim.run.setup.builder import SIMULATED, built, with_engine
+from sim.run.resume.resuming import Provenance, changed_conditions, result_folders, version_added_to_errors
+from sim.run.save.provenance import conditions_of_run
+from sim.run.setup.builder import SIMULATED, building_process, with_engine
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 from sim.world.participants import client_number
@@ -77,7 +77,7 @@ class Replay:
 
     def described(self, client: ClientLife) -> Iterator[tuple[str, str]]:
         """Yield rows of name and value about a client at the time that the replay has reached."""
-        return _described(self.simulation, client)
+        return _client_facts(self.simulation, client)
 
     def run_until(self, time_s: float) -> None:
         """Replay all events up to `time_s`. Raises UserError if the run ended before.
@@ -129,9 +129,9 @@ def start_replay_of_run(
     device = recorded.machine.device.partition(":")[0]  # the first of several is enough
     scenario = with_engine(scenario, devices=None)
     with replaying(scenario, directory, device=device, data_dir=data_dir, classes=classes) as simulation:
-        now = made_by(scenario, simulation.engine.device, simulation.engine.data)
+        now = conditions_of_run(scenario, simulation.engine.device, simulation.engine.data)
         matters = {name: what for name, what in now.items() if name not in _OF_NUMBERS_ALONE}
-        other = changed(recorded.made_by, matters)
+        other = changed_conditions(recorded.made_by, matters)
         if notice is not None and other:
             notice(f"this replay may differ from the run in {path}: {'; '.join(other)}")
         yield Replay(path, folder, simulation, other)
@@ -151,14 +151,14 @@ def replaying(
     Raises UserError if the simulation cannot be built, and `ReplayError` if the log is of another run.
     """
     assert scenario.engine.threads != "fastest", "a scenario as results state it"
-    with built(scenario, data_dir, device, classes) as run:
+    with building_process(scenario, data_dir, device, classes) as run:
         simulation = run.simulation
         start_replay(simulation.engine, ReplayedReadLog(frames(directory.path / READS)))
         simulation.add_hook(GarbageCollection())
         yield simulation
 
 
-def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
+def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
     actor = client.actor
     yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
@@ -166,7 +166,7 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
         yield "state", "none: the client has not joined yet, or its state is lost"
         return
     if client.up:
-        yield "activity", _whereabouts(client, actor)
+        yield "activity", _activity_text(client, actor)
     yield "mailbox", ", ".join(ActorStatus(actor).inbox) or "empty"
     yield "peers", ", ".join(actor.peers) or "none"
     for name, value in sorted(vars(actor).items()):
@@ -176,7 +176,7 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
             yield name, text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
-def _whereabouts(client: ClientLife, actor: Client) -> str:
+def _activity_text(client: ClientLife, actor: Client) -> str:
     """Describe a client's activity and awaited event; for a finished one also the time since then."""
     if client.compute.spent_s is None:
         trains = "trains; " if client.device.state == BUSY else ""

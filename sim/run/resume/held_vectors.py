@@ -37,11 +37,11 @@ def _vectors(fields: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Vecto
         if isinstance(value, Vector):
             yield name, value
         elif depth:
-            inner = _inside(value)
+            inner = _parts_of_value(value)
             yield from ((f"{name}.{path}", vector) for path, vector in _vectors(inner, depth - 1))
 
 
-def _inside(value: Any) -> Mapping[str, Any]:
+def _parts_of_value(value: Any) -> Mapping[str, Any]:
     """Return the parts of a value, by name."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}

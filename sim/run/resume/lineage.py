@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from sim.core.assembly import Classes
-from sim.core.lives import ClientLife, with_same_model
+from sim.core.lives import ClientLife, group_by_architecture
 from sim.core.observer import Observer
 from sim.core.personalized_models import Ensemble
 from sim.core.simulation import Simulation
@@ -52,7 +52,7 @@ SCHEMA = {
 
 
 @dataclass(frozen=True)
-class Moment:
+class ModelAtTime:
     """Model of a client at a virtual time."""
 
     time_s: float
@@ -111,7 +111,9 @@ def lineage_of(
         if time_s is not None:
             observer.moments = [each for each in observer.moments if each.time_s == time_s]
         moments = [each for each in observer.moments if number in (None, each.client)]
-        return traced(simulation, moments, logged_factors(frames(replay.folder / READS)), windows, recent_s)
+        return trace_model_sources(
+            simulation, moments, logged_factors(frames(replay.folder / READS)), windows, recent_s
+        )
 
 
 class EvaluatedModelsObserver(Observer):
@@ -123,7 +125,7 @@ class EvaluatedModelsObserver(Observer):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.moments: list[Moment] = []
+        self.moments: list[ModelAtTime] = []
 
     @property
     def times(self) -> list[float]:
@@ -142,7 +144,7 @@ class EvaluatedModelsObserver(Observer):
             self.evaluate(at_end=True)
             return
         up = [client for client in self.by_name.values() if client.up and client.actor is not None]
-        for clients in with_same_model(up):
+        for clients in group_by_architecture(up):
             self._note(now, clients, [client.params for client in clients], self._shown(clients))
 
     def _evaluate_alike(
@@ -170,7 +172,7 @@ class EvaluatedModelsObserver(Observer):
     ) -> None:
         for position, (client, model) in enumerate(zip(clients, params, strict=True)):
             ensemble = ((1.0, model),) if shown is None else next(iter(shown[position].values()))
-            self.moments.append(Moment(now, client.index, _terms_of(ensemble)))
+            self.moments.append(ModelAtTime(now, client.index, _terms_of(ensemble)))
 
 
 class SimulationWithModels(Simulation):
@@ -192,9 +194,9 @@ def _terms_of(ensemble: Ensemble) -> RecordedTerms:
     return tuple(terms)
 
 
-def traced(
+def trace_model_sources(
     simulation: Simulation,
-    moments: Sequence[Moment],
+    moments: Sequence[ModelAtTime],
     factors: dict[int, float],
     windows: int = WINDOWS,
     recent_s: float | None = None,
@@ -208,7 +210,7 @@ def traced(
     tables = [pl.DataFrame(schema=SCHEMA)]
     for first in range(0, len(moments), at_once):
         some = moments[first : first + at_once]
-        table = _Table(simulation, engine, some, windows, end_s, recent_s)
+        table = _SourceWeights(simulation, engine, some, windows, end_s, recent_s)
         for source in lineage.sources([moment.terms for moment in some]):
             table.add(source)
         tables.append(table.frame())
@@ -220,14 +222,14 @@ def traced(
     return RunLineage(pl.concat(tables), reads, names, simulation.clusters)
 
 
-class _Table:
+class _SourceWeights:
     """Weights of sources, added up by model, client and window of time."""
 
     def __init__(
         self,
         simulation: Simulation,
         engine: RecordedEngine,
-        moments: Sequence[Moment],
+        moments: Sequence[ModelAtTime],
         windows: int,
         end_s: float,
         recent_s: float | None,
@@ -272,7 +274,7 @@ class _Table:
     def frame(self) -> pl.DataFrame:
         totals = self._training.sum(axis=0)
         rows: list[tuple[Any, ...]] = []
-        for number, (time_s, client, _) in enumerate(map(_values, self._moments)):
+        for number, (time_s, client, _) in enumerate(map(_moment_values, self._moments)):
             for (kind, name), weights in self._others.items():
                 if weights[number]:
                     rows.append((time_s, client, kind, name, None, None, None, weights[number], None))
@@ -292,5 +294,5 @@ class _Table:
         return self._end_s * window / self._windows, self._end_s * (window + 1) / self._windows
 
 
-def _values(moment: Moment) -> tuple[float, int, RecordedTerms]:
+def _moment_values(moment: ModelAtTime) -> tuple[float, int, RecordedTerms]:
     return moment.time_s, moment.client, moment.terms

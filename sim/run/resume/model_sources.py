@@ -31,7 +31,7 @@ def model_source_lines(lineage: RunLineage, client: int) -> Iterator[str]:
         yield ""
         yield from _by_window(lineage, client, training)
         yield ""
-        yield f"Latest training: {_latest(training)}"
+        yield f"Latest training: {_largest_recent_sources(training)}"
     for kind, source, weight in rows.filter(pl.col("kind") != TRAINING)["kind", "source", "weight"].rows():
         what = _OF_OTHER_KINDS[kind].format(source=source)
         yield f"Also part of the model: {what}, coefficient {weight:.3g}"
@@ -64,7 +64,7 @@ def _group(lineage: RunLineage, client: int, source: int) -> str:
     return _CLUSTER if clusters is not None and clusters[source] == clusters[client] else _OTHERS
 
 
-def _latest(training: pl.DataFrame) -> str:
+def _largest_recent_sources(training: pl.DataFrame) -> str:
     """Return the clients with the largest shares in the last window."""
     last = training.filter(pl.col("from") == pl.col("from").max())
     last = last.sort("share", "source", descending=[True, False])

@@ -107,11 +107,11 @@ def _difference(rows: list[dict[str, Any] | None]) -> Difference:
     """Return the difference of two rows, at least one of which exists."""
     known = [row for row in rows if row is not None]
     earlier = min(known, key=lambda row: float(row["time"] or 0.0))
-    one, other = ("none, the run has ended" if row is None else _words(row) for row in rows)
+    one, other = ("none, the run has ended" if row is None else _event_text(row) for row in rows)
     return Difference(float(earlier["time"] or 0.0), (one, other), str(earlier["actor"] or ""))
 
 
-def _words(row: dict[str, Any]) -> str:
+def _event_text(row: dict[str, Any]) -> str:
     """Return an event in words."""
     event, actor, kind = row["event"], row["actor"], row["type"]
     detail = f" ({row['detail']})" if row["detail"] and event != "checksum" else ""

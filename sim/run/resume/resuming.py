@@ -30,14 +30,14 @@ from sim.learning.engine.replay_log import (
 from sim.learning.engine.snapshot import end_replay, require_same_owners, start_replay
 from sim.results.measures import MEASURES
 from sim.results.metrics import METRICS_SCHEMA
-from sim.results.store.output_dir import HIDDEN, READS, is_results, left_hidden
+from sim.results.store.output_dir import HIDDEN, READS, abandoned_folders, is_results
 from sim.results.store.run_directory import RunDirectory
 from sim.results.store.tables import with_columns_of_table
 from sim.run.resume.checkpoint import Checkpoint, OtherVersion
 from sim.run.resume.held_vectors import name_of_owner
-from sim.run.save.provenance import computed_by
+from sim.run.save.provenance import conditions_of_process
 from sim.run.setup.builder import PreparedRun
-from sim.scenario.overrides import add
+from sim.scenario.overrides import merge_contents
 from sim.scenario.reading import toml_tables
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.shared_prefix import changeable_keys, prefix_digest, require_same_prefix, timed_changes
@@ -76,12 +76,12 @@ class ResumableRun:
         results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
         finished = results is not None and _has_finished(results)
         if results is not None and fork_s is None and not finished:
-            folders += _resumable(left_hidden(results))  # a resumed run may have been killed
+            folders += _resumable(abandoned_folders(results))  # a resumed run may have been killed
         hidden = tuple(folder for folder in folders if folder != results)
         until_s = math.inf if fork_s is None else fork_s
         # The last killed process need not be the furthest: it may have been replaying.
         found = {each: Checkpoint.latest(each, until_s) for each in folders}
-        folder, at = max(((each, at) for each, (at, _) in found.items()), key=_how_far)
+        folder, at = max(((each, at) for each, (at, _) in found.items()), key=_progress_sort_key)
         unusable = [error for _, errors in found.values() for error in errors]
         # Do not silently restart a run. A fork may restart if all errors are about other versions.
         only_others = fork_s is not None and all(isinstance(error, OtherVersion) for error in unusable)
@@ -126,11 +126,11 @@ class ResumableRun:
             with version_added_to_errors(self.path):
                 parent = load_scenario(file, code=code, method=method)
             changes, timed = timed_changes(changes, self.fork_s, changeable_keys(parent))
-            add(added, timed)
+            merge_contents(added, timed)
             if without:
                 gone = [client_number(each, self._client_names(parent), "--without") for each in without]
                 _require_no_return(parent, gone, self.fork_s)
-                add(added, {"churn": [_absence(gone, self.fork_s)]})
+                merge_contents(added, {"churn": [_crash_entry(gone, self.fork_s)]})
         with nullcontext() if self.fork_s is not None else version_added_to_errors(self.path):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
@@ -214,7 +214,7 @@ class ResumableRun:
     def differences(self, run: PreparedRun) -> list[str]:
         """Return a line for each change since the run that could change its values."""
         before = self.provenance.made_by if self.checkpoint is None else self.checkpoint.made_by
-        return changed(before, run.made_by)
+        return changed_conditions(before, run.made_by)
 
     @property
     def name(self) -> str:
@@ -288,7 +288,7 @@ class ResumableRun:
             raise UserError(f"{self.path} cannot continue from {at.time_s:g} s: {reason}") from error
 
 
-def _absence(clients: Sequence[int], fork_s: float) -> dict[str, Any]:
+def _crash_entry(clients: Sequence[int], fork_s: float) -> dict[str, Any]:
     """Return the churn entry by which clients crash right after a fork."""
     return {"at": f"{fork_s + _SOON_S:.6f} s", "event": "crash", "clients": sorted(set(clients))}
 
@@ -304,7 +304,7 @@ def _require_no_return(parent: Scenario, clients: Sequence[int], fork_s: float) 
             )
 
 
-def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
+def _progress_sort_key(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
     """Return a sort key of progress: the checkpoint, then the log, then the name."""
     folder, at = found
     return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
@@ -314,7 +314,7 @@ def result_folders(path: Path) -> tuple[Path, ...]:
     """Return the folder of a run's results, or the hidden folders of killed processes. Raises UserError."""
     if path.name in ("", ".."):
         path = path.resolve()  # to get a name and a parent folder
-    found = [path] if path.exists() else left_hidden(path)
+    found = [path] if path.exists() else abandoned_folders(path)
     resumable = _resumable(found)
     if not resumable:
         raise UserError(f"{path} is not a run that can be resumed: it has no {' and '.join(_NEEDED)}")
@@ -368,7 +368,7 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
         yield
     except UserError as error:
         recorded, code = Provenance.of(folder), "the code of coterie"
-        if (recorded.made_by or {}).get(code) == computed_by()[code]:
+        if (recorded.made_by or {}).get(code) == conditions_of_process()[code]:
             raise
         version = f"coterie {recorded.coterie or 'of an unknown version'}"
         version += f", commit {recorded.commit[:12]}" if recorded.commit else ""
@@ -379,7 +379,7 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+def changed_conditions(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
     """Return a line for each condition of a run's values that has changed."""
     if before is None:
         return ["the code and libraries of the run are unknown"]
@@ -392,7 +392,7 @@ def changed(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[st
     ]
 
 
-def other_future(earlier: ResumableRun | None) -> pa.Table | None:
+def parent_quality_after_fork(earlier: ResumableRun | None) -> pa.Table | None:
     """Return the quality of a fork's parent after the fork, by client and time; None if it is unknown."""
     if earlier is None:
         return None

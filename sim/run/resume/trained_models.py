@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from protocols.framework.client import Client
-from sim.core.lives import ClientLife, with_same_model
+from sim.core.lives import ClientLife, group_by_architecture
 from sim.core.personalized_models import Ensemble, evaluated_models
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Vector
-from sim.learning.evaluation import look_at
-from sim.learning.language.base import beside
+from sim.learning.evaluation import checksums_and_finite
+from sim.learning.language.base import temporary_path_beside
 from sim.learning.models.plain import plain_module, untied_state_dict
 from sim.learning.models.transformer import Lora
 from sim.results.store.output_dir import READS
@@ -31,7 +31,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import CHECKSUM
 from sim.run.collection import GarbageCollection
 from sim.run.resume.resuming import ResumableRun
-from sim.run.setup.builder import PreparedRun, built, with_engine
+from sim.run.setup.builder import PreparedRun, building_process, with_engine
 from sim.world.participants import client_number
 
 _ONLY = "model"  # name of the model of a client that has one
@@ -72,9 +72,11 @@ class TrainedModel:
         try:
             x = torch.as_tensor(np.asarray(inputs))
         except (TypeError, ValueError, RuntimeError):
-            raise UserError(f"inputs: must be an array of numbers, [samples, {_shown(shape)}]") from None
+            raise UserError(f"inputs: must be an array of numbers, [samples, {_shape_text(shape)}]") from None
         if tuple(x.shape[1:]) != shape or not len(x) or x.is_complex():
-            raise UserError(f"inputs have the shape [{_shown(x.shape)}]; must be [samples, {_shown(shape)}]")
+            raise UserError(
+                f"inputs have the shape [{_shape_text(x.shape)}]; must be [samples, {_shape_text(shape)}]"
+            )
         x = x.long() if self.task == "language" else x.float()
         return torch.cat([self.architecture.forward(self.values, part) for part in x.split(_AT_ONCE)]).numpy()
 
@@ -84,7 +86,7 @@ class TrainedModel:
 
         path = folder / f"{self._file}.safetensors"
         content = save(self.state(), {"format": "pt", **self._notes})  # format: as other libraries mark files
-        with beside(path) as whole:
+        with temporary_path_beside(path) as whole:
             whole.write_bytes(content)
             os.replace(whole, path)
         return path
@@ -150,14 +152,14 @@ def trained_models(
         raise UserError(f"{path}: --format peft: {problem}, which peft cannot read; use --format safetensors")
     device = earlier.provenance.machine.device.partition(":")[0]  # the first of several is enough
     device = device if device != "cuda" or torch.cuda.is_available() else "cpu"
-    with built(scenario, data_dir, device) as run, tempfile.TemporaryDirectory() as folder:
+    with building_process(scenario, data_dir, device) as run, tempfile.TemporaryDirectory() as folder:
         torch.set_num_threads(run.threads)
-        lives = _lives(run.simulation, chosen)
+        lives = _chosen_clients(run.simulation, chosen)
         if notice is not None and earlier.time_s < time_s:
             notice(f"no checkpoint at {time_s:g} s: computing the run again from {earlier.time_s:g} s")
         try:
             _compute(run, earlier, time_s, Path(folder))
-            _require_same(run, earlier, time_s, anyway)
+            _require_same_models(run, earlier, time_s, anyway)
             yield from _models(run, lives, name, all_of_them=chosen is None)
         finally:
             run.simulation.engine.read_log.close()
@@ -178,7 +180,7 @@ def _time_of(earlier: ResumableRun, path: Path, time_s: float | None) -> float:
     return end_s if time_s is None else time_s
 
 
-def _lives(simulation: Simulation, chosen: Sequence[int | str] | None) -> list[ClientLife]:
+def _chosen_clients(simulation: Simulation, chosen: Sequence[int | str] | None) -> list[ClientLife]:
     """Return clients by number or name, without duplicates; all for None. Raises UserError."""
     clients = simulation.clients
     if chosen is None:
@@ -206,7 +208,7 @@ def _compute(run: PreparedRun, earlier: ResumableRun, time_s: float, folder: Pat
         raise UserError(f"{earlier.path}: the run ends at {loop.time():g} s, before --at {time_s:g} s")
 
 
-def _require_same(run: PreparedRun, earlier: ResumableRun, time_s: float, anyway: bool) -> None:
+def _require_same_models(run: PreparedRun, earlier: ResumableRun, time_s: float, anyway: bool) -> None:
     """Raise UserError if models at the last evaluation up to a time differ from the run's."""
     if anyway:
         return
@@ -239,9 +241,9 @@ def _has_same_checksums(simulation: Simulation, directory: RunDirectory, time_s:
 def _checksums(simulation: Simulation) -> dict[str, str]:
     """Return the checksum of each client's model, as the trace states it."""
     found: dict[str, str] = {}
-    for clients in with_same_model([each for each in simulation.clients if each.actor is not None]):
+    for clients in group_by_architecture([each for each in simulation.clients if each.actor is not None]):
         rows = simulation.engine.held([client.params for client in clients])
-        for client, value in zip(clients, look_at(rows)["checksums"].tolist(), strict=True):
+        for client, value in zip(clients, checksums_and_finite(rows)["checksums"].tolist(), strict=True):
             found[client.name] = f"{value % 2**64:016x}"
     return found
 
@@ -256,7 +258,7 @@ def _models(
             if all_of_them:
                 continue
             raise UserError(f"{life.name} is not up at {simulation.loop.time():g} s, so it has no model")
-        found, vector = _named(simulation, life, name)
+        found, vector = _named_model(simulation, life, name)
         yield TrainedModel(
             life.name,
             found,
@@ -270,12 +272,12 @@ def _models(
         )
 
 
-def _named(simulation: Simulation, life: ClientLife, name: str | None) -> tuple[str, Vector]:
+def _named_model(simulation: Simulation, life: ClientLife, name: str | None) -> tuple[str, Vector]:
     """Return the name and the vector of a client's model, by default the first. Raises UserError."""
     predicts = simulation.observer.measure.name != "distance"
     shown = evaluated_models([life], simulation.supervisor, predict=predicts)
     models: Mapping[str, Ensemble] = {_ONLY: ((1.0, life.params),)} if shown is None else shown[0]
-    separate = _separate(models)
+    separate = _split_ensembles(models)
     first = next(iter(models))
     if name is None and first not in separate:
         raise UserError(
@@ -288,7 +290,7 @@ def _named(simulation: Simulation, life: ClientLife, name: str | None) -> tuple[
     return found, separate[found]
 
 
-def _separate(models: Mapping[str, Ensemble]) -> dict[str, Vector]:
+def _split_ensembles(models: Mapping[str, Ensemble]) -> dict[str, Vector]:
     """Return single models by name: the models of the ensemble "mixed" are mixed.0, mixed.1 and so on."""
     separate: dict[str, Vector] = {}
     for name, ensemble in models.items():
@@ -299,5 +301,5 @@ def _separate(models: Mapping[str, Ensemble]) -> dict[str, Vector]:
     return separate
 
 
-def _shown(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     return ", ".join(map(str, shape))

@@ -44,7 +44,9 @@ def provenance(device: str) -> dict[str, Any]:
     }
 
 
-def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = None) -> dict[str, str]:
+def conditions_of_run(
+    scenario: Scenario, device: torch.device, data: ClientData | None = None
+) -> dict[str, str]:
     """Return the code, files, data, device and libraries that determine a run's values, by name."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     users = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
@@ -54,11 +56,11 @@ def made_by(scenario: Scenario, device: torch.device, data: ClientData | None = 
         **{f"the content of {name}": each for name, each in digests_of_files(scenario).items()},
         **of_data,
         "the device": name,
-        **computed_by(),
+        **conditions_of_process(),
     }
 
 
-def computed_by() -> dict[str, str]:
+def conditions_of_process() -> dict[str, str]:
     """Return the code and libraries that determine this process's results, by name."""
     return {
         "the code of coterie": digest_of_coterie(*OURS),

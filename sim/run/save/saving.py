@@ -18,7 +18,7 @@ from sim.errors import UserError
 from sim.plugins.loader import Plugin
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
-from sim.run.save.provenance import made_by, provenance
+from sim.run.save.provenance import conditions_of_run, provenance
 from sim.scenario.resolved import digest, to_toml
 from sim.scenario.scenario import Scenario
 
@@ -52,16 +52,16 @@ def create_directory(
 ) -> RunDirectory:
     """Create the directory of a run before its start, with the run's description.
 
-    made: the conditions besides the scenario that affect the values (`made_by`), by default without the data.
-    fork: the entry `fork` of the summary. parent: for a fork, the metrics of its parent. Raises UserError if
-    results cannot be written.
+    made: the conditions besides the scenario that affect the values (`conditions_of_run`), by default without
+    the data. fork: the entry `fork` of the summary. parent: for a fork, the metrics of its parent. Raises
+    UserError if results cannot be written.
     """
     directory = RunDirectory.create(
         out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
     )
     try:
-        made = made or made_by(scenario, torch.device(device))
-        _describe(directory, scenario, device, made, fork)
+        made = made or conditions_of_run(scenario, torch.device(device))
+        _write_description(directory, scenario, device, made, fork)
         if parent is not None:
             directory.write_parent(parent)  # resuming a killed fork then does not need its parent
     except OSError as error:
@@ -113,7 +113,7 @@ def _save_elsewhere(
             scenario,
             folder,
             str(simulation.engine.device),
-            made=made_by(scenario, simulation.engine.device, simulation.engine.data),
+            made=conditions_of_run(scenario, simulation.engine.device, simulation.engine.data),
             fork=summary.get("fork"),
         )
         saved = _save(directory, simulation, summary, energy, False, report, first)
@@ -127,7 +127,7 @@ def _save_elsewhere(
     return saved
 
 
-def _describe(
+def _write_description(
     directory: RunDirectory,
     scenario: Scenario,
     device: str,
@@ -135,14 +135,14 @@ def _describe(
     fork: Mapping[str, Any] | None,
 ) -> None:
     """Write the scenario, its provenance, and copies of the user's code, which the scenario then names."""
-    copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
+    copies = {plugin.key: _copy_user_code(directory, plugin) for plugin in scenario.plugins}
     directory.write_scenario(to_toml(scenario, copies))
     given = {"overrides": list(scenario.overrides), "notices": list(scenario.notices)}
     contents = provenance(device) | {"made_by": made} | given
     directory.write_provenance(contents if fork is None else contents | {"fork": fork})
 
 
-def _copy(directory: RunDirectory, plugin: Plugin) -> str:
+def _copy_user_code(directory: RunDirectory, plugin: Plugin) -> str:
     """Write a copy of the user's code; return its name for the scenario."""
     if plugin.sources is None:
         return plugin.name

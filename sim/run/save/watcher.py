@@ -24,7 +24,7 @@ _SHORTEST_S = 1.0  # minimum wall-clock time of an estimate
 _FARTHEST = 1_000.0  # maximum ratio of remaining to elapsed time
 
 
-class Pace:
+class RemainingTimeEstimate:
     """Estimate of the remaining time, from recent progress."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Pace:
         return remaining_s if remaining_s <= _FARTHEST * elapsed_s else None
 
 
-class Watcher(RunHook):
+class ProgressWatcher(RunHook):
     """Observer that shows a simulation's progress periodically.
 
     started_s: start of the run by `time.perf_counter`, minus the time that it took in other processes.
@@ -66,7 +66,7 @@ class Watcher(RunHook):
         self._fewer = max(1.0, _LOOKS_MIN * clients / _ASKED_MAX) if self._asks_all else 1.0
         self._reached: float | None = None
         self._is_new = True  # True if there may be a new measurement
-        self._paces = Pace(), Pace(), Pace()
+        self._paces = RemainingTimeEstimate(), RemainingTimeEstimate(), RemainingTimeEstimate()
         simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
 
     @property

@@ -13,7 +13,7 @@ from protocols.framework.context import NO_LINKS, NewcomersStart
 from protocols.framework.server import ServerPlan
 from sim.core.assembly import Classes, ClientParts, ServerParts, SimulationParts, assemble
 from sim.core.message_contents import has_non_finite
-from sim.core.process import simulating, spare
+from sim.core.process import exclude_from_collection, simulating
 from sim.core.rules import RunRules
 from sim.core.simulation import Simulation
 from sim.errors import FAILURES, UserError
@@ -21,26 +21,26 @@ from sim.files.data_folder import DataFolder
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.backends.precision import tensor_cores
-from sim.learning.engine.memory import explained
+from sim.learning.engine.backends.precision import allowing_tf32
+from sim.learning.engine.memory import explaining_out_of_memory
 from sim.learning.metrics import selected_metrics
-from sim.plugins.section import in_short
+from sim.plugins.section import first_error_line
 from sim.results.measures import add_measure
-from sim.run.energy.budgets import metered, with_meters
+from sim.run.energy.budgets import add_energy_meter, with_meters
 from sim.run.energy.meter import EnergyMeter
-from sim.run.save.provenance import made_by
+from sim.run.save.provenance import conditions_of_run
 from sim.run.setup.engine import (
     MakeWorkers,
     choose_device,
-    decided,
+    decide_engine_settings,
     device_memory,
     first_device,
+    local_workers,
     require_precision,
-    threads_here,
 )
 from sim.run.setup.learning import Learning, load_learning
-from sim.run.setup.plan import RunPlan, planned
-from sim.scenario.protocol_errors import made
+from sim.run.setup.plan import RunPlan, plan_run
+from sim.scenario.protocol_errors import create_actor
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import changed_settings
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
@@ -70,7 +70,7 @@ class PreparedRun:
     def made_by(self) -> dict[str, str]:
         """Code, data, device and libraries that affect the run's values, in addition to the scenario."""
         engine = self.simulation.engine
-        return made_by(self.scenario, engine.device, engine.data)
+        return conditions_of_run(self.scenario, engine.device, engine.data)
 
 
 def build(
@@ -80,7 +80,7 @@ def build(
     *,
     download: bool = True,
     classes: Classes = SIMULATED,
-    workers: MakeWorkers = threads_here,
+    workers: MakeWorkers = local_workers,
 ) -> Simulation:
     """Return the simulation of a scenario at virtual time 0. Raises UserError."""
     return prepare(scenario, data_dir, device, download=download, classes=classes, workers=workers).simulation
@@ -93,26 +93,28 @@ def prepare(
     *,
     download: bool = True,
     classes: Classes = SIMULATED,
-    workers: MakeWorkers = threads_here,
+    workers: MakeWorkers = local_workers,
 ) -> PreparedRun:
     """Return a run of a scenario at virtual time 0. Raises UserError."""
-    with _users_faults(scenario):
+    with _raising_user_errors(scenario):
         folder, devices = DataFolder(data_dir, download), scenario.engine.devices
         on = choose_device(device) if devices is None else first_device(devices, device)
         builder = _Builder(scenario, folder, on, classes, workers)
         new = tuple([line for line in builder.scenario.notices if line not in scenario.notices])
         simulation = builder.simulation()
-        return PreparedRun(builder.scenario, simulation, metered(simulation, builder.plan.energy), new)
+        return PreparedRun(
+            builder.scenario, simulation, add_energy_meter(simulation, builder.plan.energy), new
+        )
 
 
-def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
+def plan_by_building(scenario: Scenario, folder: DataFolder) -> RunPlan:
     """Build a simulation on the CPU without running it, and return its plan. Raises UserError."""
     devices = scenario.engine.devices
     require_precision(scenario, choose_device("auto") if devices is None else first_device(devices, "auto"))
     # Nothing is computed, so the device and its speed do not matter.
     way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
     on_cpu = with_engine(scenario, way=way, precision="float32", threads=1, devices=None)
-    with _users_faults(on_cpu):
+    with _raising_user_errors(on_cpu):
         builder = _Builder(on_cpu, folder, choose_device("cpu"))
         simulation = builder.simulation()
     with closing(simulation):
@@ -123,26 +125,26 @@ def try_out(scenario: Scenario, folder: DataFolder) -> RunPlan:
 
 
 @contextmanager
-def built(
+def building_process(
     scenario: Scenario,
     data_dir: Path | None,
     device: str,
     classes: Classes = SIMULATED,
-    workers: MakeWorkers = threads_here,
+    workers: MakeWorkers = local_workers,
 ) -> Iterator[PreparedRun]:
     """Return a run at virtual time 0, and set up the process: see `sim.core.process`. Raises UserError."""
     with (
         simulating(scenario.engine.threads),
-        tensor_cores(scenario.engine.precision),
+        allowing_tf32(scenario.engine.precision),
     ):
         prepared = prepare(scenario, data_dir, device, classes=classes, workers=workers)
         with closing(prepared.simulation):
-            spare()  # including the modules that were loaded meanwhile
+            exclude_from_collection()  # including the modules that were loaded meanwhile
             yield prepared
 
 
 @contextmanager
-def _users_faults(scenario: Scenario) -> Iterator[None]:
+def _raising_user_errors(scenario: Scenario) -> Iterator[None]:
     """Raise errors of the user's code before the first step as a UserError that names the line."""
     try:
         yield
@@ -155,7 +157,7 @@ def _users_faults(scenario: Scenario) -> Iterator[None]:
         if not frames:  # an error of coterie
             raise
         about = files[frames[-1][0]].key_and_value
-        raise UserError(f"{about}: {location_text(*frames[-1])}: {in_short(error)}") from error
+        raise UserError(f"{about}: {location_text(*frames[-1])}: {first_error_line(error)}") from error
 
 
 def _key_of_ties(scenario: Scenario) -> int | None:
@@ -211,12 +213,12 @@ class _Builder:
         folder: DataFolder,
         device: torch.device,
         classes: Classes = SIMULATED,
-        workers: MakeWorkers = threads_here,
+        workers: MakeWorkers = local_workers,
     ) -> None:
-        with explained("the data and the models at the start", device):
-            self.plan = plan = planned(scenario, folder, room=device_memory(device))
+        with explaining_out_of_memory("the data and the models at the start", device):
+            self.plan = plan = plan_run(scenario, folder, room=device_memory(device))
             self.learning = learning = load_learning(scenario, plan.learning, device)
-            chosen = decided(scenario, learning)
+            chosen = decide_engine_settings(scenario, learning)
             scenario = with_engine(scenario, **chosen)
             notices = tuple(dict.fromkeys([*scenario.notices, *plan.notices]))
             self.scenario = scenario = replace(scenario, notices=notices)
@@ -244,7 +246,7 @@ class _Builder:
             alone=scenario.protocol.alone,
             tie_key=_key_of_ties(scenario),
             refuses=has_non_finite if scenario.network.finite else None,
-            make=made,
+            make=create_actor,
             classes=with_meters(self.classes, plan.energy),
             clusters=plan.learning.clusters,
             turned_away=plan.churn.turned_away,

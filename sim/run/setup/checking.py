@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sim.files.data_folder import DataFolder
 from sim.learning.models.mlp import FullyConnected
-from sim.run.setup.plan import RunPlan, planned
+from sim.run.setup.plan import RunPlan, plan_run
 from sim.scenario.scenario import Scenario
 
 
@@ -15,14 +15,14 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
     needs it.
     """
     folder = DataFolder(data_dir, download=False)
-    if _is_seen_in_its_plan(scenario):
-        return planned(scenario, folder, made=False)
-    from sim.run.setup.builder import try_out
+    if _plan_reveals_errors(scenario):
+        return plan_run(scenario, folder, made=False)
+    from sim.run.setup.builder import plan_by_building
 
-    return try_out(scenario, folder)
+    return plan_by_building(scenario, folder)
 
 
-def _is_seen_in_its_plan(scenario: Scenario) -> bool:
+def _plan_reveals_errors(scenario: Scenario) -> bool:
     """Return True if the plan reveals all errors: for fully connected models without the user's code.
 
     Some models do not support other backends, some machines lack other precisions and devices, and some

@@ -8,16 +8,16 @@ import torch
 from sim.core.learning_settings import LearningSettings
 from sim.errors import FAILURES, UserError
 from sim.learning.engine import ClientData
-from sim.learning.engine.autotune import Trial, fastest_threads
+from sim.learning.engine.autotune import TimedTrainingStep, fastest_threads
 from sim.learning.engine.backends.kernels import ModelKernel, choose_backend
 from sim.learning.engine.devices import DeviceWorkers
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.workers import Workers
 from sim.learning.models.own import OwnModel
-from sim.plugins.section import in_short
+from sim.plugins.section import first_error_line
 from sim.run.process import cores
 from sim.run.setup.learning import Learning
-from sim.run.setup.memory import Room, machines_room
+from sim.run.setup.memory import DeviceMemory, machines_room
 from sim.scenario.scenario import Scenario
 from sim.world.participants import client_name
 
@@ -25,7 +25,7 @@ MakeWorkers = Callable[[Scenario, ClientData], Workers]
 """Factory of workers for a scenario with chosen backend and threads, and for these data. Raises UserError."""
 
 
-def threads_here(scenario: Scenario, data: ClientData) -> Workers:
+def local_workers(scenario: Scenario, data: ClientData) -> Workers:
     """Return threads of this process as workers: the stated number on a CPU, or one for each stated GPU."""
     threads, workers = scenario.engine.threads, scenario.engine.workers
     assert threads != "fastest", "already measured"
@@ -65,10 +65,10 @@ def first_device(devices: Sequence[str], name: str) -> torch.device:
     return torch.device(devices[0])
 
 
-def device_memory(device: torch.device) -> Room:
+def device_memory(device: torch.device) -> DeviceMemory:
     """Return the memory of a device, in which the models must fit."""
     if device.type == "cuda":
-        return Room(str(device), int(torch.cuda.get_device_properties(device).total_memory))
+        return DeviceMemory(str(device), int(torch.cuda.get_device_properties(device).total_memory))
     return machines_room()
 
 
@@ -81,7 +81,7 @@ def require_precision(scenario: Scenario, device: torch.device) -> None:
         )
 
 
-def require_parts(scenario: Scenario, learning: Learning) -> None:
+def require_divisible_batches(scenario: Scenario, learning: Learning) -> None:
     """Raise UserError for `micro_batch` if a model needs whole batches."""
     for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
         needs_all = own.views > 1 or not hasattr(own.objective, "each")
@@ -118,10 +118,10 @@ def require_single_samples(scenario: Scenario, learning: Learning) -> None:
             model = scenario.models[plan.groups[number] if number < clients else 0]
             if not isinstance(model, OwnModel):
                 raise
-            raise model.refusal(f"cannot be computed: {about}: {in_short(error)}", error) from error
+            raise model.refusal(f"cannot be computed: {about}: {first_error_line(error)}", error) from error
 
 
-def decided(scenario: Scenario, learning: Learning) -> dict[str, str | int]:
+def decide_engine_settings(scenario: Scenario, learning: Learning) -> dict[str, str | int]:
     """Return the chosen backend and threads as settings of the engine; "fastest" ones are measured.
 
     The backend is measured with torch's current number of threads, and then the threads with that backend. A
@@ -129,7 +129,7 @@ def decided(scenario: Scenario, learning: Learning) -> dict[str, str | int]:
     model, for a precision that the device does not support, and for a model that fails on one sample.
     """
     require_precision(scenario, learning.device)
-    require_parts(scenario, learning)
+    require_divisible_batches(scenario, learning)
     way, threads = scenario.engine.way, scenario.engine.threads
     trials = [_trial(scenario, learning, settings) for settings in learning.kinds.values()]
     require_single_samples(scenario, learning)
@@ -145,9 +145,9 @@ def decided(scenario: Scenario, learning: Learning) -> dict[str, str | int]:
     return {"way": taken.pop() if len(taken) == 1 else "auto", "threads": threads}
 
 
-def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Trial:
+def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> TimedTrainingStep:
     """Return a training step of the clients with these settings."""
     sampler = BatchSampler(learning.data.train, own.batch_size, own.sampling, own.augmentation, own.views)
     engine, clients = scenario.engine, scenario.clients.count
     what = (own.architecture, own.objective, own.optimizer)
-    return Trial(*what, sampler, clients, engine.precision, engine.micro_batch)
+    return TimedTrainingStep(*what, sampler, clients, engine.precision, engine.micro_batch)

@@ -73,15 +73,15 @@ def _settings_of_each(
     for work, own in zip(plan.work, plan.trainings, strict=True):
         key = (work.model.key, own.overrides)
         if key not in made:
-            made[key] = _trained(scenario, plan, cast(Architecture, work.model), own)
+            made[key] = _learning_settings_of(scenario, plan, cast(Architecture, work.model), own)
         settings.append(made[key])
     if not scenario.training.override:
         return tuple(settings), settings[0]
     base = ClientTraining(scenario.training, scenario.protocol.settings)
-    return tuple(settings), _trained(scenario, plan, settings[0].architecture, base)
+    return tuple(settings), _learning_settings_of(scenario, plan, settings[0].architecture, base)
 
 
-def _trained(
+def _learning_settings_of(
     scenario: Scenario, plan: LearningPlan, architecture: Architecture, own: ClientTraining
 ) -> LearningSettings:
     """Return the settings of clients with this architecture and training."""

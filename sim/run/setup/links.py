@@ -31,7 +31,7 @@ def links_among(
     count, topology = len(names), scenario.clients.topology
     topology.require_possible(count)
     among = topology.adjacency(count, scenario.run.seed)
-    receivers, senders = _named(names, among.receivers), _named(names, among.senders)
+    receivers, senders = _peers_by_name(names, among.receivers), _peers_by_name(names, among.senders)
     if not among.directed and among.weights is None:
         return receivers, {}
     links = {}
@@ -57,7 +57,7 @@ def _with_servers(plans: Sequence[ServerPlan], clients: Sequence[str]) -> Names:
     return {name: tuple(dict.fromkeys(others)) for name, others in neighbours.items()}
 
 
-def _named(names: Sequence[str], numbers: Numbers) -> Names:
+def _peers_by_name(names: Sequence[str], numbers: Numbers) -> Names:
     return {name: tuple([names[peer] for peer in peers]) for name, peers in zip(names, numbers, strict=True)}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sim.errors import UserError
 from sim.files import machine
 from sim.learning.engine.graph.batches import Sampling, samples_of_batch
-from sim.learning.models.size import Sized
+from sim.learning.models.size import ModelProperties
 from sim.run.setup.training import ClientTraining
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
@@ -24,7 +24,7 @@ class Workload:
     `batch_samples`. views: the number of copies of each sample in a batch.
     """
 
-    model: Sized
+    model: ModelProperties
     state_vectors: int
     batch_size: int
     sampling: Sampling
@@ -36,7 +36,7 @@ class Workload:
 
 
 def workloads(
-    models: Sequence[Sized], trainings: Sequence[ClientTraining], views: int
+    models: Sequence[ModelProperties], trainings: Sequence[ClientTraining], views: int
 ) -> tuple[Workload, ...]:
     """Return the work of each client; equal ones share an object."""
     made: dict[tuple[str, tuple[int, ...]], Workload] = {}
@@ -50,19 +50,19 @@ def workloads(
 
 
 @dataclass(frozen=True)
-class Room:
+class DeviceMemory:
     """Memory of a device, in bytes."""
 
     where: str
     size_bytes: int
 
 
-def machines_room() -> Room:
+def machines_room() -> DeviceMemory:
     """Return the memory of this machine, for its CPU."""
-    return Room("cpu", machine.memory_bytes())
+    return DeviceMemory("cpu", machine.memory_bytes())
 
 
-def require_room(scenario: Scenario, each: Sequence[Workload], room: Room) -> None:
+def require_room(scenario: Scenario, each: Sequence[Workload], room: DeviceMemory) -> None:
     """Raise UserError if the models, or one training step, need more memory than the device has.
 
     The check allocates no memory. A run may still need too much, as copies and activations are not counted.
@@ -73,13 +73,13 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: Room) -> No
         raise UserError(
             f'model.name = "{scenario.model.name}", training.batch_size = {largest.batch_size}: a '
             f"training step takes at least {_gb(_step_bytes(largest))}, for a model of "
-            f"{largest.model.numel:,} parameters, its gradient, its optimizer{_frozen(largest)} and a "
-            f"batch, but {device} has {_gb(available)}; use a smaller model or a smaller batch"
+            f"{largest.model.numel:,} parameters, its gradient, its optimizer{_constants_text(largest)} and "
+            f"a batch, but {device} has {_gb(available)}; use a smaller model or a smaller batch"
         )
     # With a server, only a share of the clients holds a model at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
     constants = {work.model.key: work.model.constant_bytes for work in each}
-    held, own = share * models_bytes(each) + sum(constants.values()), own_bytes(scenario, each)
+    held, own = share * models_bytes(each) + sum(constants.values()), method_bytes(scenario, each)
     if own > available:
         raise UserError(
             f'protocol.name = "{scenario.protocol.name}": the method keeps {_gb(own)} besides the clients\' '
@@ -107,8 +107,8 @@ def require_room_on_device(devices: DevicesOfClients, client: int, work: Workloa
         raise UserError(
             f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
             f"training the model takes at least {_step_bytes(work):,}: {vectors} times "
-            f"{model.numel:,} values (parameters, gradient, optimizer state){_frozen(work)} and a batch "
-            "of inputs, without activations; use a smaller model or more memory"
+            f"{model.numel:,} values (parameters, gradient, optimizer state){_constants_text(work)} and a "
+            "batch of inputs, without activations; use a smaller model or more memory"
         )
 
 
@@ -131,7 +131,7 @@ def models_bytes(each: Sequence[Workload]) -> int:
     return sum(_held_bytes(work) for work in each)
 
 
-def own_bytes(scenario: Scenario, each: Sequence[Workload]) -> int:
+def method_bytes(scenario: Scenario, each: Sequence[Workload]) -> int:
     """Return the bytes that the method keeps besides its clients' models, such as a server's model."""
     if scenario.protocol.alone:
         return 0
@@ -151,7 +151,7 @@ def _step_bytes(work: Workload) -> int:
     return trained + work.model.constant_bytes
 
 
-def _frozen(work: Workload) -> str:
+def _constants_text(work: Workload) -> str:
     """Describe the constants of a model, which are not trained."""
     constants = work.model.constant_bytes
     return f", {constants:,} bytes of constants" if constants else ""

@@ -11,7 +11,7 @@ from sim.learning.models.decoupled import Decoupled
 from sim.learning.models.mlp import FullyConnected
 from sim.learning.models.model import ModelSection
 from sim.learning.models.own import OwnModel
-from sim.learning.models.size import Sized
+from sim.learning.models.size import ModelProperties
 from sim.learning.models.transformer import Lora
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
@@ -29,7 +29,7 @@ def groups_of_clients(scenario: Scenario, participants: Participants) -> tuple[i
 
 def models_of_clients(
     scenario: Scenario, groups: Sequence[int], dataset: Dataset, folder: DataFolder, *, made: bool
-) -> tuple[Sized, ...]:
+) -> tuple[ModelProperties, ...]:
     """Return the model of each client; clients with the same model share one object. Raises UserError.
 
     made: create each `Architecture`; otherwise only return the sizes of fully connected models.
@@ -59,7 +59,7 @@ def _models(
     dataset: Dataset,
     folder: DataFolder,
     made: bool,
-) -> list[Sized]:
+) -> list[ModelProperties]:
     """Return the model that each client has in the group of this model."""
     shape, parts = dataset.input_shape, scenario.protocol.method.parts
     each, options = ["common"] * len(groups), {"common": dict[str, Any]()}

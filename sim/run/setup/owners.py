@@ -13,7 +13,7 @@ Rows = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedSamples:
     """Rows of the data set by owner, first the clients and then the servers; map of each client's labels."""
 
     train: Rows
@@ -22,7 +22,9 @@ class Owned:
     label_maps: tuple[np.ndarray, ...] | None
 
 
-def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: int, samples: int) -> Owned:
+def assign_samples(
+    scenario: Scenario, partition: Partition, validation: Rows, servers: int, samples: int
+) -> OwnedSamples:
     """Return the samples of each client and server; the data set has `samples` training samples.
 
     A server's samples are drawn at random, first from the samples that no client owns, then from the samples
@@ -31,7 +33,7 @@ def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: i
     train = partition.train
     each = 0 if scenario.server is None else scenario.server.samples
     if not each or not servers:
-        return Owned(train, validation, partition.test, partition.label_maps)
+        return OwnedSamples(train, validation, partition.test, partition.label_maps)
     rng, taken = stream(scenario.run.seed, "samples of servers"), np.zeros(samples, dtype=bool)
     for rows in (*train, *validation):
         taken[rows] = True
@@ -56,4 +58,4 @@ def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: i
     if maps is not None:
         maps = (*maps, *[np.arange(len(maps[0]))] * servers)
     own = tuple([np.sort(dealt[number * each : (number + 1) * each]) for number in range(servers)])
-    return Owned((*left, *own), (*validation, *empty), (*partition.test, *empty), maps)
+    return OwnedSamples((*left, *own), (*validation, *empty), (*partition.test, *empty), maps)

@@ -15,13 +15,13 @@ from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import no_room
+from sim.files.input_file import no_room_message
 from sim.learning.data.dataset import Dataset
-from sim.learning.models.size import Sized
+from sim.learning.models.size import ModelProperties
 from sim.run.energy.constants import EnergyConstants, energy_constants
 from sim.run.setup.links import Names, links_among
 from sim.run.setup.memory import (
-    Room,
+    DeviceMemory,
     Workload,
     machines_room,
     require_room,
@@ -30,7 +30,7 @@ from sim.run.setup.memory import (
     workloads,
 )
 from sim.run.setup.models import groups_of_clients, models_of_clients
-from sim.run.setup.owners import Owned, owned
+from sim.run.setup.owners import OwnedSamples, assign_samples
 from sim.run.setup.training import ClientTraining, training_of_each
 from sim.scenario.protocol_errors import protocol_servers
 from sim.scenario.scenario import Scenario
@@ -62,10 +62,10 @@ class LearningPlan:
     names: tuple[str, ...]
     clusters: tuple[int, ...] | None
     servers: tuple[ServerPlan, ...]
-    own: Owned
+    own: OwnedSamples
 
     @property
-    def models(self) -> list[Sized]:
+    def models(self) -> list[ModelProperties]:
         """Models of the clients, without duplicates."""
         return list({work.model.key: work.model for work in self.work}.values())
 
@@ -127,8 +127,8 @@ class RunPlan:
         return (*self.churn.notices, *self.learning.dataset.notices)
 
 
-def planned(
-    scenario: Scenario, folder: DataFolder, *, made: bool = True, room: Room | None = None
+def plan_run(
+    scenario: Scenario, folder: DataFolder, *, made: bool = True, room: DeviceMemory | None = None
 ) -> RunPlan:
     """Return the plan of a scenario. Raises UserError.
 
@@ -162,11 +162,11 @@ def planned(
     return RunPlan(learning, tuple(clients), churn, neighbours, links, network, networks, energy)
 
 
-def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) -> LearningPlan:
+def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: DeviceMemory) -> LearningPlan:
     """Load and partition the data, and plan the models that fit them."""
     seed, count = scenario.run.seed, scenario.clients.count
     dataset = scenario.data.load(count, seed, folder)
-    if problem := no_room(dataset.size_bytes):
+    if problem := no_room_message(dataset.size_bytes):
         raise UserError(f'data.name = "{scenario.data.name}": {problem}')
     protocol = scenario.protocol
     objective = protocol.objective
@@ -186,7 +186,7 @@ def _learning(scenario: Scenario, folder: DataFolder, made: bool, room: Room) ->
     plans: tuple[ServerPlan, ...] = ()
     if not protocol.alone:
         plans = protocol_servers(protocol.method, protocol.settings, names, partition.clusters)
-    own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
+    own = assign_samples(scenario, partition, validation, len(plans), len(dataset.train_y))
     return LearningPlan(dataset, objective, groups, trainings, work, names, partition.clusters, plans, own)
 
 

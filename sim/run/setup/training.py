@@ -9,7 +9,7 @@ from sim.errors import UserError
 from sim.learning.engine.optimizers import Optimizer
 from sim.scenario.refusals import error_line
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.training import Training, own_settings
+from sim.scenario.sections.training import Training, overridden_settings
 from sim.world.participants import Participants
 
 
@@ -51,7 +51,7 @@ def training_of_each(scenario: Scenario, participants: Participants) -> tuple[Cl
 def _with_overrides(scenario: Scenario, numbers: tuple[int, ...]) -> ClientTraining:
     entries = {number: scenario.training.override[number] for number in numbers}
     settings = scenario.protocol.settings
-    own = own_settings(settings, entries)
+    own = overridden_settings(settings, entries)
     try:
         training = scenario.training.with_overrides(entries)
     except SettingError as error:  # entries that fit alone, but not together

@@ -20,8 +20,8 @@ from sim.world.churn.schedule import (
     ChurnEvent,
     State,
     absent_at_start,
-    kept_up,
-    possible_for,
+    departures_with_rejoins,
+    eligible_clients,
     validate_schedule,
 )
 from sim.world.participants import Participants
@@ -94,12 +94,12 @@ def churn_schedule(
     count = len(participants.clients)
     pools = _pools(entries, processes, count)
     deals = [
-        _play(number, process, pool, participants, run_s)
+        _process_events(number, process, pool, participants, run_s)
         for number, (process, pool) in enumerate(zip(processes, pools, strict=True))
     ]
     taken = {client for pool in pools for client in pool}
     free = [client for client in range(count) if client not in taken]
-    notices = list(_idle(deals))
+    notices = list(_idle_process_lines(deals))
     events = _scheduled(entries, free, participants, math.inf if run_s is None else run_s, notices)
     for found in deals:
         events += found.events
@@ -120,7 +120,7 @@ def churn_schedule(
     staying: set[tuple[int, float]] = set()
     for number, change in enumerate(changes):
         if change.churn is not None:
-            prevented = kept_up(events, change.at, change.churn.stay, change.churn.clients)
+            prevented = departures_with_rejoins(events, change.at, change.churn.stay, change.churn.clients)
             if not prevented:
                 raise UserError(
                     f"change.{number}.churn: none of its clients leaves or crashes between {change.at:g} s "
@@ -130,7 +130,7 @@ def churn_schedule(
     return ChurnSchedule(events, absent, turned_away, returns, frozenset(staying), tuple(notices))
 
 
-def _idle(deals: Sequence[AssignedSessions]) -> Iterator[str]:
+def _idle_process_lines(deals: Sequence[AssignedSessions]) -> Iterator[str]:
     """Return a line for each process without events in the run."""
     for number, found in enumerate(deals):
         if not found.events:
@@ -185,7 +185,7 @@ def _chosen(
     inside = frozenset[int]()
     if entry.cluster is not None:
         inside = frozenset(participants.in_cluster(entry.cluster, f"churn.{number}.cluster"))
-    possible = possible_for(entry.event, entry.at, pool, before)
+    possible = eligible_clients(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
         chosen = [client for client in possible if client in inside]
     else:
@@ -223,7 +223,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
     return pools
 
 
-def _play(
+def _process_events(
     number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
 ) -> AssignedSessions:
     """Return the events that a process generates for its pool of clients."""

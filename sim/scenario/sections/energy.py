@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, TypeAdapter, model_validator
 
 from actors.settings.base import SettingError, Settings, at_least_one
 from actors.settings.quantities import EnergyPerByte, PositivePower, Power, Within
-from actors.settings.tables import Shorthand, constant
+from actors.settings.tables import Shorthand, allow_plain_quantity
 from sim.files.input_file import InputFile
 from sim.files.named_files import BesideFile
 from sim.files.rows import read_rows
@@ -20,7 +20,7 @@ from sim.world.distributions import Distribution, distributions
 if TYPE_CHECKING:
     Watts = Distribution
 else:
-    Watts = Annotated[distributions("Power", Power, PositivePower), constant(Power)]
+    Watts = Annotated[distributions("Power", Power, PositivePower), allow_plain_quantity(Power)]
 
 Region = Annotated[str, Field(min_length=1)]
 PowerUsageEffectiveness = Annotated[float, Within(1, 10)]
@@ -51,14 +51,16 @@ class BytesEnergy(Settings):
     """Energy at the receiver, for each byte of a delivered message."""
 
 
-def _both(value: Any) -> Any:
+def _for_both_ends(value: Any) -> Any:
     return value if isinstance(value, dict | Settings) else {"sent": value, "received": value}
 
 
 if TYPE_CHECKING:
     EnergyOfBytes = BytesEnergy
 else:
-    EnergyOfBytes = Annotated[BytesEnergy, Shorthand(_both, TypeAdapter(EnergyPerByte).json_schema())]
+    EnergyOfBytes = Annotated[
+        BytesEnergy, Shorthand(_for_both_ends, TypeAdapter(EnergyPerByte).json_schema())
+    ]
 
 
 class RateTable(Settings):

@@ -12,7 +12,7 @@ _THREADS_MAX = 1_024
 _GPU = re.compile(r"cuda:(0|[1-9]\d{0,2})")
 
 
-def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
+def _number_or_word_type(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
     """Return validator and schema of a number of threads, or one word."""
     allowed = f'a whole number from 1 to {_THREADS_MAX:,}, or "{word}"'
 
@@ -25,8 +25,8 @@ def _number_or(word: str) -> tuple[BeforeValidator, WithJsonSchema]:
     return BeforeValidator(number), WithJsonSchema({"x-allowed": allowed, "anyOf": [whole, {"const": word}]})
 
 
-_Threads = Annotated[int | Literal["fastest"], *_number_or("fastest")]
-_Workers = Annotated[int | Literal["auto"], *_number_or("auto")]
+_Threads = Annotated[int | Literal["fastest"], *_number_or_word_type("fastest")]
+_Workers = Annotated[int | Literal["auto"], *_number_or_word_type("auto")]
 
 
 _DEVICES = 'two or more different GPUs, such as ["cuda:0", "cuda:1"]'

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import WithJsonSchema
 
 from sim.errors import FAILURES
-from sim.plugins.section import USERS_CODE, PluginSection, in_short
+from sim.plugins.section import USERS_CODE, PluginSection, first_error_line
 from sim.results.measures import Measure
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class OwnMeasure(PluginSection):
         try:
             found = self.call(outputs=outputs, targets=targets)
         except FAILURES as error:
-            raise self.refusal(f"failed: {in_short(error)}", error) from error
+            raise self.refusal(f"failed: {first_error_line(error)}", error) from error
         number = np.asarray(found)
         if number.dtype.kind not in "biuf" or number.size != 1:
             raise self.refusal(f"returned {found!r:.60}; must return a number")

@@ -37,20 +37,22 @@ _Name = Annotated[
 ]
 
 
-def _keyed(allowed: str) -> WithJsonSchema:
+def _object_schema(allowed: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "object", "x-allowed": allowed})
 
 
-_Lists = Annotated[dict[str, Any], _keyed("a table of lists by key")]
-_Labels = Annotated[dict[str, str], _keyed("a table of texts by key")]
+_Lists = Annotated[dict[str, Any], _object_schema("a table of lists by key")]
+_Labels = Annotated[dict[str, str], _object_schema("a table of texts by key")]
 
 
-def listed(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
+def lists_by_key(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
     """Return the lists in a table by their whole keys: ``network.loss = [...]`` is a list in a table."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         found |= (
-            listed(value, *above, key) if isinstance(value, Mapping) else {".".join((*above, key)): value}
+            lists_by_key(value, *above, key)
+            if isinstance(value, Mapping)
+            else {".".join((*above, key)): value}
         )
     return found
 
@@ -98,10 +100,10 @@ class Axes(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Axes:
         for table in ("grid", "zip"):
-            for key, values in listed(getattr(self, table)).items():
+            for key, values in lists_by_key(getattr(self, table)).items():
                 if not isinstance(values, list) or not values:
                     raise SettingError(f"{table}.{key}", values, "must be a list of at least one value")
-        lengths = [len(values) for values in listed(self.zip).values()]
+        lengths = [len(values) for values in lists_by_key(self.zip).values()]
         if len(set(lengths)) > 1:
             raise SettingError("zip", None, f"all lists must have the same length, not {lengths}")
         names = [(case.axis, str(case.name)) for case in self.case]
@@ -153,7 +155,7 @@ class Sweep(Axes):
         return Axes(
             seeds=more.seeds or self.seeds,
             set=(*self.set, *more.set),
-            grid=listed(self.grid) | listed(more.grid),
+            grid=lists_by_key(self.grid) | lists_by_key(more.grid),
             zip=more.zip or self.zip,
             case=tuple([case for case in self.case if case.axis not in replaced]) + more.case,
         )

@@ -202,7 +202,7 @@ class Training(Settings):
             raise SettingError("dampening", self.dampening, problem)
 
 
-def own_settings(settings: Settings, entries: Mapping[int, TrainingOverride]) -> dict[str, Any]:
+def overridden_settings(settings: Settings, entries: Mapping[int, TrainingOverride]) -> dict[str, Any]:
     """Return the settings of a protocol that these overrides replace. Raises SettingError.
 
     A stated number of steps or epochs replaces both settings: the other has its default.

@@ -16,7 +16,7 @@ _ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
 """Names of users and machines that are ordinary words and identify no person."""
 
 
-def names_here() -> tuple[str, ...]:
+def identifying_names() -> tuple[str, ...]:
     """Return the names that identify this machine and this user."""
     found = {gethostname(), gethostname().partition(".")[0]}
     with suppress(Exception):  # a user without a name
@@ -24,7 +24,7 @@ def names_here() -> tuple[str, ...]:
     return tuple(sorted(name for name in found if len(name) > 2 and name.lower() not in _ORDINARY))
 
 
-class Anonymous:
+class Anonymizer:
     """Removes folders and names from texts.
 
     places: paths on this machine, with the corresponding paths in the archive. names: words to leave out.
@@ -52,7 +52,7 @@ class Anonymous:
         return re.sub(_FOLDERS, "", self.text(value)) if isinstance(value, str) else value
 
 
-def left_in(text: str, names: tuple[str, ...]) -> list[str]:
+def remaining_identifiers(text: str, names: tuple[str, ...]) -> list[str]:
     """Return "line N: what" for each absolute path and each of the names in a user's text."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -67,7 +67,7 @@ class FileList(BaseModel):
 
     @classmethod
     def of(cls, members: Mapping[str, Member], **facts: Any) -> Self:
-        files = {name: measured(content) for name, content in sorted(members.items())}
+        files = {name: size_and_hash(content) for name, content in sorted(members.items())}
         return cls(format=FORMAT, files=files, **facts)
 
     @property
@@ -79,7 +79,7 @@ class FileList(BaseModel):
         return f"{self.missing:,} of {len(self.runs) + self.missing:,} planned runs {are} missing"
 
 
-def measured(content: Member) -> tuple[int, str]:
+def size_and_hash(content: Member) -> tuple[int, str]:
     """Return the size and the SHA-256 hash of a file."""
     if isinstance(content, bytes):
         return len(content), sha256(content).hexdigest()
@@ -126,7 +126,7 @@ def unpack(path: Path, folder: Path) -> FileList:
             entries = archive.infolist()
             _require_harmless(entries, size)
             entries = [entry for entry in entries if not entry.is_dir()]  # other programs also pack folders
-            files = _listed(archive)
+            files = _read_file_list(archive)
             _require_listed(entries, files)
             _require_room(folder, sum(entry.file_size for entry in entries))
             for entry in entries:
@@ -193,7 +193,7 @@ def _problem(entry: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _listed(archive: zipfile.ZipFile) -> FileList:
+def _read_file_list(archive: zipfile.ZipFile) -> FileList:
     """Read the list of files. Raises UserError."""
     try:
         entry = archive.getinfo(LIST)

@@ -12,7 +12,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from sim.errors import UserError, one_line
-from sim.studies.artifacts.anonymous import Anonymous
+from sim.studies.artifacts.anonymous import Anonymizer
 from sim.studies.artifacts.packing import COMPARISON, RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.comparison_options import OPTIONS, ComparisonOptions
@@ -21,7 +21,7 @@ from sim.studies.tables import CSV_FILES, written_frames
 _SHOWN = 10
 """Largest number of differences that are listed for a table."""
 _CLOSE = 1e-9  # libraries of another version round differently
-_ANONYMOUS = Anonymous({}, ())
+_ANONYMOUS = Anonymizer({}, ())
 
 Rows = list[dict[str, str]]
 
@@ -96,7 +96,7 @@ def _differences(file: Path, computed: Rows | None) -> Iterator[str]:
                     if not _is_equal(first, second):
                         yield (
                             f"row {number}, column {one_line(name or 'without a name', 100)}: archive "
-                            f"{_shown(first)}, computed {_shown(second)}"
+                            f"{_cell_text(first)}, computed {_cell_text(second)}"
                         )
     except (csv.Error, UnicodeDecodeError) as error:
         yield f"is not a CSV file, or is damaged: {one_line(error, 200)}"
@@ -118,5 +118,5 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?:\.\./)+", "", _ANONYMOUS.value(text))
 
 
-def _shown(value: object) -> str:
+def _cell_text(value: object) -> str:
     return one_line(str(value), 60) if value else "nothing"

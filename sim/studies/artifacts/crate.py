@@ -12,7 +12,7 @@ _URL = "README.md#reproduce-the-results"  # which says how to install it
 _KINDS = {".parquet": "application/vnd.apache.parquet", ".toml": "application/toml", ".md": "text/markdown"}
 
 
-class Action(NamedTuple):
+class RunAction(NamedTuple):
     """A run: its folder in the archive, the files that it used, and the times (ISO 8601) of start and end."""
 
     folder: str
@@ -22,7 +22,7 @@ class Action(NamedTuple):
     end: str
 
 
-def crate(files: FileList, description: str, license: str, actions: Sequence[Action]) -> bytes:
+def crate_metadata(files: FileList, description: str, license: str, actions: Sequence[RunAction]) -> bytes:
     """Return the metadata file of an archive; equal inputs give equal bytes."""
     from rocrate.model import ContextEntity, Dataset, File
     from rocrate.rocrate import ROCrate
@@ -34,10 +34,18 @@ def crate(files: FileList, description: str, license: str, actions: Sequence[Act
     facts = {"name": "coterie", "version": files.coterie or "unknown", "url": _URL}
     program = made.add(ContextEntity(made, "#coterie", {"@type": "SoftwareApplication", **facts}))
     of_path: dict[str, Any] = {}
-    listing = {"name": LIST, "encodingFormat": _format(LIST)}  # without its hash: it states that of this file
+    listing = {
+        "name": LIST,
+        "encodingFormat": _media_type(LIST),
+    }  # without its hash: it states that of this file
     made.add(File(made, dest_path=LIST, properties=listing))
     for name, (size, digest) in files.files.items():
-        facts = {"name": name, "contentSize": str(size), "sha256": digest, "encodingFormat": _format(name)}
+        facts = {
+            "name": name,
+            "contentSize": str(size),
+            "sha256": digest,
+            "encodingFormat": _media_type(name),
+        }
         of_path[name] = made.add(File(made, dest_path=name, properties=facts))
     mentioned = []
     for action in actions:
@@ -48,18 +56,18 @@ def crate(files: FileList, description: str, license: str, actions: Sequence[Act
         times = {"startTime": action.start, "endTime": action.end}
         ran = made.add(ContextEntity(made, f"#run-{action.name}", facts | times))
         ran["instrument"], ran["result"] = program, folder
-        ran["object"] = _plain([of_path[name] for name in action.used])
+        ran["object"] = _unwrap_single([of_path[name] for name in action.used])
         mentioned.append(ran)
-    root["mentions"] = _plain(mentioned)
+    root["mentions"] = _unwrap_single(mentioned)
     return (json.dumps(_sorted(made.metadata.generate()), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _plain(values: list[Any]) -> Any:
+def _unwrap_single(values: list[Any]) -> Any:
     """Return a single value instead of a list of one, as RO-Crate 1.3 recommends."""
     return values[0] if len(values) == 1 else values
 
 
-def _format(name: str) -> str:
+def _media_type(name: str) -> str:
     suffix = f".{name.rpartition('.')[2]}"
     return _KINDS.get(suffix) or mimetypes.types_map.get(suffix, "application/octet-stream")
 

@@ -26,7 +26,7 @@ _LEVEL, _SEEDS = 0.99, 3
 
 
 @dataclass(frozen=True)
-class HeldFigure:
+class ComparedFigure:
     """A figure of a run.
 
     low, high: its range by chance; None if only the same value is accepted. place: position of its first
@@ -47,13 +47,13 @@ class HeldFigure:
         return f"{name}: published {self.published}, reproduced {self.reproduced}{around}: {self.verdict}"
 
 
-def held_against(
+def compare_figures(
     published: RunDirectory,
     reproduced: RunDirectory,
     others: Sequence[Mapping[str, Any]],
     *,
     tolerance: float,
-) -> list[HeldFigure]:
+) -> list[ComparedFigure]:
     """Return the figures of a run, each compared with the figure of the repetition.
 
     Runs with equal traces must have equal figures. Otherwise, the main figures may differ by as much as
@@ -64,25 +64,31 @@ def held_against(
     """
     first, second = published.summary(), reproduced.summary()
     same_trace = first["trace_hash"] == second["trace_hash"]
-    by_chance = not same_trace and made_by(published) != made_by(reproduced)
+    by_chance = not same_trace and conditions_of_values(published) != conditions_of_values(reproduced)
     trace = Verdict.equal if same_trace else Verdict.chance if by_chance else Verdict.different
-    figures = [HeldFigure("trace_hash", first["trace_hash"], second["trace_hash"], trace)]
-    names = leaves(first).keys() | leaves(second).keys() if same_trace else main_figures(first)
-    of_first, of_second = leaves(first), leaves(second)
+    figures = [ComparedFigure("trace_hash", first["trace_hash"], second["trace_hash"], trace)]
+    names = (
+        values_by_path(first).keys() | values_by_path(second).keys() if same_trace else main_figures(first)
+    )
+    of_first, of_second = values_by_path(first), values_by_path(second)
     for name in sorted(names):
         one, two = of_first.get(name), of_second.get(name)
         if one == two:
-            figures.append(HeldFigure(name, one, two, Verdict.equal))
+            figures.append(ComparedFigure(name, one, two, Verdict.equal))
         elif not by_chance or not (_is_number(one) and _is_number(two)):
-            figures.append(HeldFigure(name, one, two, Verdict.different))
+            figures.append(ComparedFigure(name, one, two, Verdict.different))
         else:
-            figures.append(_within(name, one, two, [leaves(each).get(name) for each in others], tolerance))
+            figures.append(
+                _is_within_chance(
+                    name, one, two, [values_by_path(each).get(name) for each in others], tolerance
+                )
+            )
     if same_trace:
-        figures += [_of_table(table, published, reproduced) for table in _TABLES]
+        figures += [_compare_table(table, published, reproduced) for table in _TABLES]
     return figures
 
 
-def made_by(run: RunDirectory) -> tuple[Any, Any]:
+def conditions_of_values(run: RunDirectory) -> tuple[Any, Any]:
     """Return what determines the last digits of a run's values: code, libraries, data, and processor."""
     provenance = run.provenance()
     machine = provenance.get("machine")
@@ -94,11 +100,11 @@ def main_figures(summary: Mapping[str, Any]) -> list[str]:
     measure = summary.get("measure") or "accuracy"
     wanted = [f"{measure}.mean", f"{measure}.worst_decile", "loss.mean", "better_than_alone", "graph.l1"]
     wanted += ["messages.bytes", "work.steps.mean", "virtual_seconds"]
-    found = leaves(summary)
+    found = values_by_path(summary)
     return [name for name in wanted if found.get(name) is not None]
 
 
-def leaves(summary: Mapping[str, Any]) -> dict[str, Any]:
+def values_by_path(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the simulated values of a summary by their paths; a list is one value."""
     return dict(_leaves({key: value for key, value in summary.items() if key not in _NOT_SIMULATED}, ()))
 
@@ -115,7 +121,9 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance: float) -> HeldFigure:
+def _is_within_chance(
+    name: str, one: float, two: float, others: Sequence[Any], tolerance: float
+) -> ComparedFigure:
     known = np.array([each for each in others if _is_number(each)], dtype=np.float64)
     middle, reach = one, tolerance * abs(one)
     if len(known) >= _SEEDS and known.std() > 0:
@@ -123,24 +131,24 @@ def _within(name: str, one: float, two: float, others: Sequence[Any], tolerance:
         quantile = float(stats.t.ppf((1 + _LEVEL) / 2, len(known) - 1))
         reach = max(reach, quantile * float(known.std(ddof=1)) * math.sqrt(1 + 1 / len(known)))
     verdict = Verdict.chance if abs(two - middle) <= reach else Verdict.different
-    return HeldFigure(name, one, two, verdict, middle - reach, middle + reach)
+    return ComparedFigure(name, one, two, verdict, middle - reach, middle + reach)
 
 
-def _of_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> HeldFigure:
+def _compare_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> ComparedFigure:
     """Compare all rows of a table."""
     one, two = (each.scan(table).collect() for each in (published, reproduced))
     name, rows, other_rows = f"{table}.parquet", counted(one.height, "row"), counted(two.height, "row")
     if one.equals(two):
-        return HeldFigure(name, rows, other_rows, Verdict.equal)
+        return ComparedFigure(name, rows, other_rows, Verdict.equal)
     height = min(one.height, two.height)
     differs = [one[key][:height].ne_missing(two[key][:height]) for key in one.columns]
     row = pl.select(pl.any_horizontal(*differs)).to_series().arg_max() if height else None
     if row is None or not any(each[row] for each in differs):  # the longer table has more rows
-        return HeldFigure(name, rows, other_rows, Verdict.different, place=f"equal up to row {height:,}")
+        return ComparedFigure(name, rows, other_rows, Verdict.different, place=f"equal up to row {height:,}")
     column = next(key for key, each in zip(one.columns, differs, strict=True) if each[row])
     keys = [
         key for key in one.columns if key not in (column, "value", "weight") and one[key][row] is not None
     ]
     at = ", ".join(f"{key} {one[key][row]}" for key in keys)
     place = f"row {row + 1:,} ({at}), {column}"
-    return HeldFigure(name, one[column][row], two[column][row], Verdict.different, place=place)
+    return ComparedFigure(name, one[column][row], two[column][row], Verdict.different, place=place)

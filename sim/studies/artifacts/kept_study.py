@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.errors import UserError
-from sim.files.named_files import files_beside, find_file
+from sim.files.named_files import find_file, resolving_file_names
 from sim.plugins.loader import Plugin, absolute_name
 from sim.scenario.reading import default_name, read_text, toml_tables
 from sim.scenario.resolved import digests_of_files, input_files
@@ -26,7 +26,7 @@ _SCENARIO = "scenario"
 """Subfolder for the scenario that a study names, whose file may have the same name as the study's."""
 
 
-class Kept(NamedTuple):
+class StudyCopy(NamedTuple):
     """The copy of a study: its entry in the index, and the contents of its files by path."""
 
     study: StudyFile
@@ -49,12 +49,14 @@ def find_study(path: Path) -> tuple[Path, StudyFile | None]:
 
 def changed_data(study: StudyFile, scenarios: Iterable[Scenario]) -> list[str]:
     """Return a sentence for each data file whose content has changed since the study was saved."""
-    now = _data(scenarios)
+    now = _data_file_hashes(scenarios)
     names = [name for name, content in study.data.items() if name in now and now[name] != content]
     return [f"the content of {name} has changed since the study ran" for name in names]
 
 
-def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping[str, Any]) -> Kept:
+def copy_study(
+    path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping[str, Any]
+) -> StudyCopy:
     """Return the copy of a study.
 
     path: the study's file. file: the scenario file of the runs; it is another file if the study names a
@@ -65,7 +67,7 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
     contents = [toml_tables(path), *([toml_tables(file)] if is_alone else [])]
     data = {each for scenario in scenarios for each in input_files(scenario)}
     texts = set(_texts([*contents, *options.values()]))
-    names = _names(file, texts, plugins, "../" if is_alone else "", data)
+    names = _new_names(file, texts, plugins, "../" if is_alone else "", data)
     own, inner = f"{default_name(path)}.toml", f"{_SCENARIO}/{default_name(file)}.toml"  # of the same default
     files = {own: _renamed(read_text(path), names).encode()}
     if is_alone:
@@ -76,10 +78,10 @@ def kept(path: Path, file: Path, scenarios: Sequence[Scenario], options: Mapping
         files |= {f"{plugin.folder}/{name}": content for name, content in plugin.sources.files.items()}
     renamed = {key: [_renamed(f'"{each}"', names)[1:-1] for each in options[key]] for key in _STATED}
     stated = {**options, **{key: tuple(value) for key, value in renamed.items()}}
-    return Kept(StudyFile(file=own, data=_data(scenarios), **stated), files)
+    return StudyCopy(StudyFile(file=own, data=_data_file_hashes(scenarios), **stated), files)
 
 
-def _data(scenarios: Iterable[Scenario]) -> dict[str, str]:
+def _data_file_hashes(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """Return the hash of each data file by its name; files are read once."""
     of_files = {tuple(input_files(scenario)): scenario for scenario in scenarios}
     found: dict[str, str] = {}
@@ -88,12 +90,12 @@ def _data(scenarios: Iterable[Scenario]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _names(
+def _new_names(
     file: Path, texts: set[str], plugins: Mapping[str, Plugin], up: str, data: set[Path]
 ) -> dict[str, str]:
     """Return the new name of each text that names the user's code or a data file."""
     found: dict[str, str] = {}
-    with files_beside(file):
+    with resolving_file_names(file):
         for text in texts:
             plugin = plugins.get(absolute_name(text))
             if plugin is not None and plugin.file is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from sim.plugins.source_files import imported_names
 
 
-def lock(code: Iterable[bytes], ran_with: Mapping[str, Any]) -> str:
+def locked_packages(code: Iterable[bytes], ran_with: Mapping[str, Any]) -> str:
     """Return the packages that coterie and the user's code need, with the versions of this environment.
 
     ran_with: provenance of a run; its versions replace the versions of this environment.

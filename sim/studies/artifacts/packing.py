@@ -23,10 +23,17 @@ from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.store.tables import SPECIAL_TABLES, TABLES
 from sim.scenario.reading import first_comment
 from sim.scenario.resolved import digest_of_file
-from sim.studies.artifacts.anonymous import Anonymous, left_in, names_here
-from sim.studies.artifacts.archive import FileList, Member, PackedRun, measured, name_problem, write_archive
-from sim.studies.artifacts.crate import CRATE, Action, crate
-from sim.studies.artifacts.lock import lock
+from sim.studies.artifacts.anonymous import Anonymizer, identifying_names, remaining_identifiers
+from sim.studies.artifacts.archive import (
+    FileList,
+    Member,
+    PackedRun,
+    name_problem,
+    size_and_hash,
+    write_archive,
+)
+from sim.studies.artifacts.crate import CRATE, RunAction, crate_metadata
+from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.readme import readme
 from sim.studies.index import DONE, INDEX, SweepIndex
 
@@ -75,7 +82,7 @@ class _Contents:
     data: dict[str, str] = field(default_factory=dict)
     data_bytes: int = 0
     runs: list[PackedRun] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
+    actions: list[RunAction] = field(default_factory=list)
     left_out: dict[str, None] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -99,7 +106,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     """
     require_packages("pack", "coterie pack", "rocrate")
     study = Path(os.path.abspath(study))  # without ".."
-    sweeps, runs, lacking = _found(study)
+    sweeps, runs, lacking = _find_runs(study)
     out = Path(f"{study.name}.zip") if out is None else out
     if os.path.lexists(out):
         raise UserError(f"--out {out}: already exists; move it, or name another file")
@@ -108,9 +115,9 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     for _, run in loaded:
         _add_data(contents, run)
     for path, run in loaded:
-        _add_places(contents, path, run.provenance())
-    names = names_here()
-    anonymous = Anonymous(contents.places, names)
+        _note_machine_folders(contents, path, run.provenance())
+    names = identifying_names()
+    anonymous = Anonymizer(contents.places, names)
     for path, run in loaded:
         _add_run(contents, path, run, anonymous)
     for folder in sweeps:
@@ -119,7 +126,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         if problem := name_problem(name):
             raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
     warnings = list(_warnings(contents, names))
-    files = _described(contents, study.name, out.name, sweeps, len(lacking))
+    files = _add_descriptions(contents, study.name, out.name, sweeps, len(lacking))
     try:
         write_archive(out, contents.members, files)
     except OSError as error:
@@ -127,7 +134,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     return Packed(out, files, tuple(contents.left_out), tuple(warnings))
 
 
-def _found(study: Path) -> tuple[list[Path], list[Path], list[str]]:
+def _find_runs(study: Path) -> tuple[list[Path], list[Path], list[str]]:
     """Return the folders of sweeps and of runs in a study, and its missing runs. Raises UserError."""
     if (study / INDEX).is_file():
         sweeps = [study]
@@ -208,7 +215,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _add_places(contents: _Contents, path: Path, provenance: Mapping[str, Any]) -> None:
+def _note_machine_folders(contents: _Contents, path: Path, provenance: Mapping[str, Any]) -> None:
     """Note folders of this machine, which texts may contain."""
     for place in (path.parent, Path.cwd(), Path.home(), PRODUCT, provenance.get("folder")):
         if place is not None and len(Path(place).parts) > 1:
@@ -218,7 +225,7 @@ def _add_places(contents: _Contents, path: Path, provenance: Mapping[str, Any]) 
 # --- runs and sweeps ----------------------------------------------------------------------------------------
 
 
-def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anonymous) -> None:
+def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anonymizer) -> None:
     """Add a run's results. Raises UserError."""
     folder, members = f"{RUNS}/{path.name}", contents.members
     scenario, provenance, summary = run.scenario_text(), run.provenance(), run.summary()
@@ -231,14 +238,14 @@ def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anon
     for name in [CELL, READS, *[f"{table}.parquet" for table in TABLES | SPECIAL_TABLES]]:
         if (path / name).is_file() and (contents.options.events or name not in _EVENTS):
             own[name] = path / name
-    sums = {name: measured(own[name]) for name in sorted(own) if name != CELL}
+    sums = {name: size_and_hash(own[name]) for name in sorted(own) if name != CELL}
     own[MANIFEST] = (json.dumps(sums, indent=1) + "\n").encode()
     for name in (REPORT, EXPLORE) if contents.options.reports else ():
         if (path / name).is_file():
             own[name] = anonymous.text((path / name).read_text(encoding="utf-8")).encode()
             if (script := path.parent / SCRIPT).is_file():  # which the reports of a sweep share
                 members[f"{RUNS}/{SCRIPT}"] = script
-    code = [each for mark in sorted(path.glob(f"*/{MARK}")) for each in _copies(mark)]
+    code = [each for mark in sorted(path.glob(f"*/{MARK}")) for each in _copied_code_files(mark)]
     own |= {each.relative_to(path).as_posix(): each for each in code}
     members |= {f"{folder}/{name}": content for name, content in own.items()}
     for key in ("seed", "name"):
@@ -247,13 +254,13 @@ def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anon
     contents.runs.append(PackedRun(directory=path.name, seed=summary["seed"], alike=alike))
     used = [f"{folder}/scenario.toml", *[f"{folder}/{each.relative_to(path).as_posix()}" for each in code]]
     start = str(provenance.get("started") or "")
-    contents.actions.append(Action(folder, path.name, used, start, _end(start, summary["wall_seconds"])))
+    contents.actions.append(RunAction(folder, path.name, used, start, _end(start, summary["wall_seconds"])))
     contents.provenance = contents.provenance or provenance
     contents.seconds += summary["wall_seconds"] or 0.0
     contents.question = contents.question or anonymous.text(question)
 
 
-def _copies(mark: Path) -> list[Path]:
+def _copied_code_files(mark: Path) -> list[Path]:
     """Return the Python files in the folder that contains the file `mark`."""
     return [file for file in sorted(mark.parent.rglob("*.py")) if file.is_file() and not file.is_symlink()]
 
@@ -277,7 +284,7 @@ def _end(start: str, seconds: float | None) -> str:
         return start
 
 
-def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymous) -> None:
+def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymizer) -> None:
     """Add the index of a sweep, its study, and its comparison."""
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder)
@@ -300,10 +307,10 @@ def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
     """Yield the lines of the user's code that name the machine; the code must keep its hash."""
     for name in contents.code:
         text = contents.read(name).decode(errors="replace")
-        yield from [f"{name}, {what}" for what in left_in(text, tuple(names))]
+        yield from [f"{name}, {what}" for what in remaining_identifiers(text, tuple(names))]
 
 
-def _described(
+def _add_descriptions(
     contents: _Contents, name: str, archive: str, sweeps: Sequence[Path], missing: int
 ) -> FileList:
     """Add the descriptions of the archive, and return the list of its files.
@@ -318,14 +325,14 @@ def _described(
         missing=missing,
         data=contents.data,
     )
-    contents.members[LOCK] = lock(map(contents.read, contents.code), contents.provenance).encode()
+    contents.members[LOCK] = locked_packages(map(contents.read, contents.code), contents.provenance).encode()
     listed = FileList.of({}, **facts)
     lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
     told = (contents.question, contents.code, contents.seconds, lacking, commit)
     compared = any(Path(each).parts[2:3] == (COMPARISON,) for each in contents.members)
     contents.members[README] = readme(listed, archive, *told, compared=compared).encode()
     described = FileList.of(contents.members, **facts)
-    contents.members[CRATE] = crate(
+    contents.members[CRATE] = crate_metadata(
         described, contents.question or name, contents.options.license, contents.actions
     )
     return FileList.of(contents.members, **facts)

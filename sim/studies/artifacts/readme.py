@@ -30,12 +30,12 @@ def readme(
         question,
         "## Reproduce the results",
         f"```\npip install -r requirements.txt\ncoterie reproduce {archive} --all\n```",
-        f"{_ran(files, seconds)} Without `--all`, a "
+        f"{_runs_sentence(files, seconds)} Without `--all`, a "
         "sample of the runs is repeated. The command states for each figure whether it is equal, within "
         f"chance, or not equal.{_TABLES if compared else ''} Its results are in the new folder "
         f"`reproduced-{Path(archive).stem}`, which ends with `-2` if a folder of this name has files.",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
-        f"install coterie from its source with `pip install .`{_at(commit)}.",
+        f"install coterie from its source with `pip install .`{_commit_text(commit)}.",
         _code_section(code),
         "## Contents",
         "\n".join(_contents(files, bool(code), compared)),
@@ -45,14 +45,14 @@ def readme(
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _ran(files: FileList, seconds: float) -> str:
+def _runs_sentence(files: FileList, seconds: float) -> str:
     count = len(files.runs)
     runs = "The run" if count == 1 else f"The {count:,} runs"
     missing = f" {files.missing_text}." if files.missing else ""
     return f"{runs} took {text.duration(round(seconds))} in total.{missing}"
 
 
-def _at(commit: object) -> str:
+def _commit_text(commit: object) -> str:
     return f", at the commit `{commit}`" if isinstance(commit, str) else ""
 
 
@@ -68,9 +68,9 @@ def _contents(files: FileList, has_code: bool, compared: bool) -> list[str]:
     """Return a line for each file or folder. has_code: True if the archive has the user's code."""
     of_study = ["the study", *(["its code"] if has_code else []), *(["its comparison"] if compared else [])]
     of_run = ["its scenario", *(["its code"] if has_code else []), "its summary", "its tables"]
-    lines = [f"- `{files.study}/`: {_listed(of_study)}"] if files.study else []
+    lines = [f"- `{files.study}/`: {_join_words(of_study)}"] if files.study else []
     lines += [
-        f"- `runs/`: a folder for each run with {_listed(of_run)}",
+        f"- `runs/`: a folder for each run with {_join_words(of_run)}",
         *(["- `data/`: the data files that the scenarios name"] if files.data else []),
         "- `requirements.txt`: exact versions of the packages",
         "- `coterie-pack.json`: the sizes and SHA-256 hashes of all files",
@@ -79,7 +79,7 @@ def _contents(files: FileList, has_code: bool, compared: bool) -> list[str]:
     return lines
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_words(parts: Sequence[str]) -> str:
     """Return parts in a sentence: "a", "a and b", "a, b, and c"."""
     if len(parts) < 3:
         return " and ".join(parts)

@@ -22,13 +22,13 @@ from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.studies.artifacts.archive import FileList, PackedRun, unpack
 from sim.studies.artifacts.compared_tables import ComparedTable, compared_tables
-from sim.studies.artifacts.figures import HeldFigure, held_against, made_by
+from sim.studies.artifacts.figures import ComparedFigure, compare_figures, conditions_of_values
 from sim.studies.artifacts.packing import RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
 from sim.studies.index import INDEX, SweepIndex
 from sim.studies.sweep import Execute
-from sim.studies.worker import CellOptions, CellResult, Task
+from sim.studies.worker import CellOptions, CellResult, CellTask
 
 ARCHIVE, RESULT = "archive", "reproduction.json"
 SAMPLE = 3
@@ -40,7 +40,7 @@ class Repetition:
     """A run, and its figures next to the figures of its repetition. error: why there is no repetition."""
 
     run: str
-    figures: tuple[HeldFigure, ...] = ()
+    figures: tuple[ComparedFigure, ...] = ()
     error: str | None = None
     environment: tuple[str, ...] = ()
     """Differences between both runs in code, libraries, data and processor."""
@@ -112,12 +112,12 @@ def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Repr
     if not _is_free(folder):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
     created = tuple([each for each in (folder, *folder.parents) if not each.exists()])
-    with _removed_if_refused(folder, created):
+    with _removing_if_refused(folder, created):
         files = unpack(archive, folder / ARCHIVE)
         code = [name for name in files.files if name.endswith(".py")]
         able, skipped = [], {}
         for run in files.runs:
-            reason = _why_not(folder / ARCHIVE / RUNS / run.directory)
+            reason = _unrepeatable_reason(folder / ARCHIVE / RUNS / run.directory)
             if reason is None:
                 able.append(run)
             else:
@@ -125,11 +125,11 @@ def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Repr
         if not able:
             why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
             raise UserError(f"{archive}: no run of the archive can be repeated{why}")
-    chosen = able if runs is None else spread(able, _settings(folder / ARCHIVE), runs)
+    chosen = able if runs is None else choose_spread_runs(able, _settings(folder / ARCHIVE), runs)
     return Reproduction(folder, files, chosen, skipped, code, created)
 
 
-def spread(
+def choose_spread_runs(
     runs: Sequence[PackedRun], settings: Mapping[str, Mapping[str, object]], size: int
 ) -> list[PackedRun]:
     """Return `size` of the runs, spread over all axes and seeds.
@@ -163,7 +163,7 @@ def _settings(packed: Path) -> dict[str, dict[str, object]]:
 
 
 @contextmanager
-def _removed_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None]:
+def _removing_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None]:
     """Remove the unpacked archive, and the folders created for it, if this block raises a UserError."""
     try:
         yield
@@ -176,7 +176,7 @@ def _removed_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None]
         raise
 
 
-def _why_not(path: Path) -> str | None:
+def _unrepeatable_reason(path: Path) -> str | None:
     """Return why a run cannot be repeated from its scenario alone. Raises UserError for damaged results."""
     summary = RunDirectory.load(path).summary()
     if "live" in summary:
@@ -201,12 +201,12 @@ def repeat(
     The tables of the archive's comparisons are compared, too. Scenarios are read first, so that code is
     refused before any run.
     """
-    with _removed_if_refused(made.folder, made.created):
+    with _removing_if_refused(made.folder, made.created):
         tasks = {run.directory: _task(made, run, how) for run in made.chosen}
     made.tables = compared_tables(made.packed)
     results: dict[str, CellResult] = {}
 
-    def add(task: Task, result: CellResult) -> None:
+    def add(task: CellTask, result: CellResult) -> None:
         results[task.out.name] = result
 
     def show_running(running: tuple[float, ...]) -> None:
@@ -215,18 +215,18 @@ def repeat(
     execute(list(tasks.values()), add, show_running)
     for run in made.chosen:
         made.repeated.append(
-            _held(made, run, tasks[run.directory].out, results.get(run.directory), tolerance)
+            _compare_repetition(made, run, tasks[run.directory].out, results.get(run.directory), tolerance)
         )
     _write(made)
 
 
-def _task(made: Reproduction, run: PackedRun, how: CellOptions) -> Task:
+def _task(made: Reproduction, run: PackedRun, how: CellOptions) -> CellTask:
     folder = made.packed / RUNS / run.directory
     if how.code:
         _import_packages(folder)
     scenario = load_scenario(folder / "scenario.toml", code=how.code)
     cell = SweepCell(values={}, seed=scenario.run.seed, overrides=(), unset=(), key=digest(scenario))
-    return Task(folder / "scenario.toml", cell, made.folder / RUNS / run.directory, how)
+    return CellTask(folder / "scenario.toml", cell, made.folder / RUNS / run.directory, how)
 
 
 def _import_packages(folder: Path) -> None:
@@ -237,7 +237,7 @@ def _import_packages(folder: Path) -> None:
             sys.path.append(str(copy.absolute()))
 
 
-def _held(
+def _compare_repetition(
     made: Reproduction, run: PackedRun, out: Path, result: CellResult | None, tolerance: float
 ) -> Repetition:
     if result is None or result.directory is None or result.error is not None:
@@ -250,12 +250,12 @@ def _held(
         for each in made.files.runs
         if each.alike == run.alike
     ]
-    figures = held_against(published, reproduced, others, tolerance=tolerance)
+    figures = compare_figures(published, reproduced, others, tolerance=tolerance)
     return Repetition(run.directory, tuple(figures), None, tuple(_differences(published, reproduced)))
 
 
 def _differences(published: RunDirectory, reproduced: RunDirectory) -> list[str]:
-    (first, cpu), (second, other_cpu) = made_by(published), made_by(reproduced)
+    (first, cpu), (second, other_cpu) = conditions_of_values(published), conditions_of_values(reproduced)
     first, second = ({} if not isinstance(each, Mapping) else dict(each) for each in (first, second))
     both = [("the processor", cpu, other_cpu)]
     both += [(name, first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])]

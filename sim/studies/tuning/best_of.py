@@ -30,7 +30,7 @@ def numbers_of_trials(trials: int) -> list[int]:
     return [2**power for power in range(trials.bit_length()) if 2**power <= trials]
 
 
-def spread(scores: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+def smaller_search_spread(scores: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     """Return mean and standard deviation of the values that four smaller searches would select.
 
     Each smaller search has every fourth trial: 0, 4, 8, ..., then 1, 5, 9, ... Both numbers are nan with

@@ -15,9 +15,9 @@ from sim.errors import UserError
 from sim.results import text
 from sim.run.save.provenance import package_version
 from sim.scenario.reading import find_scenario
-from sim.studies.index import in_words
+from sim.studies.index import axis_values_text
 from sim.studies.option_values import as_toml
-from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, spread
+from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, smaller_search_spread
 from sim.studies.tuning.tuning import TuningResult, TuningTrial, all_trials
 
 TRIALS, BEST, BEST_OF, TUNED = "trials.csv", "best.csv", "best_of.csv", "tuned.toml"
@@ -31,7 +31,7 @@ def write_files(result: TuningResult) -> list[Path]:
         _write_csv(folder / TRIALS, (_trial_row(trial) for trial in all_trials(result)))
         _write_csv(folder / BEST, best_rows(result))
         _write_csv(folder / BEST_OF, _best_of_rows(result))
-        (folder / TUNED).write_text(_tuned(result), encoding="utf-8")
+        (folder / TUNED).write_text(_tuned_scenario_text(result), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
     return [folder / name for name in (TRIALS, BEST, BEST_OF, TUNED)]
@@ -77,7 +77,7 @@ def best_rows(result: TuningResult) -> list[dict[str, Any]]:
         scores, tests = [trial.score for trial in trials], [trial.test for trial in trials]
         known = [trial.test for trial in trials if not math.isnan(trial.test)]
         oracle = max if first.method.tested_by.higher_is_better else min
-        mean, deviation = spread(scores, tests)
+        mean, deviation = smaller_search_spread(scores, tests)
         rows.append(
             {
                 "method": name,
@@ -110,7 +110,7 @@ def _best_of_rows(result: TuningResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _tuned(result: TuningResult) -> str:
+def _tuned_scenario_text(result: TuningResult) -> str:
     """Return a file with a sweep over the methods with their best settings."""
     tuning, cases = result.tuning, []
     for method in tuning.methods:
@@ -136,7 +136,7 @@ def _tuned(result: TuningResult) -> str:
         f"{tuning.trials} trials per method with the {tuning.sampler} sampler, each with the seeds",
         f"{', '.join(map(str, tuning.seeds))}. The trial with the best mean of the last tenth of the",
         f"evaluations on the clients' held-out samples was selected; {TRIALS} lists all trials.",
-        *(f"Trials ran with {in_words(each.values)}." for each in tuning.conditions if each.values),
+        *(f"Trials ran with {axis_values_text(each.values)}." for each in tuning.conditions if each.values),
         "Compare the methods with other seeds:",
         "",
         f"coterie sweep {TUNED} --seeds 5",

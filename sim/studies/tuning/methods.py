@@ -14,7 +14,7 @@ from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
 from sim.scenario.sections.sweep import Sweep
-from sim.studies.cells import AxisChoice, Stated, axis_value
+from sim.studies.cells import AxisChoice, StatedScenario, parse_axis_value
 
 _RATE = "training.learning_rate"
 _MEASURES = {"classification": "validation_accuracy", "quadratic": "distance"}
@@ -30,8 +30,8 @@ class TunedMethod:
     """
 
     name: str
-    chosen: Stated
-    stated: Stated
+    chosen: StatedScenario
+    stated: StatedScenario
     space: Mapping[str, Range | OneOf]
     selected_by: Measure
     tested_by: Measure
@@ -43,7 +43,7 @@ class TunedMethod:
 
 
 def tuned_methods(
-    stated: Stated, names: Sequence[str], validation_share: float, keep: Sequence[str] = ()
+    stated: StatedScenario, names: Sequence[str], validation_share: float, keep: Sequence[str] = ()
 ) -> list[TunedMethod]:
     """Return the named methods of a scenario file; if `names` is empty, the file's own method.
 
@@ -59,7 +59,7 @@ def tuned_methods(
     if not names:
         found = [_method(runs.scenario().protocol.label, runs, validation_share)]
     else:
-        found = [_method(name, _selecting(runs, name, sweep), validation_share) for name in names]
+        found = [_method(name, _selecting_options(runs, name, sweep), validation_share) for name in names]
     searched = dict.fromkeys(key for method in found for key in method.space)
     if unknown := [key for key in keep if key not in searched]:
         raise UserError(f"--keep {unknown[0]}: no method searches this key; searched: {', '.join(searched)}")
@@ -67,7 +67,7 @@ def tuned_methods(
     return [replace(one, space={k: v for k, v in one.space.items() if k not in kept}) for one in found]
 
 
-def conditions_of(stated: Stated, over: Sequence[str]) -> list[AxisChoice]:
+def conditions_of(stated: StatedScenario, over: Sequence[str]) -> list[AxisChoice]:
     """Return the conditions in which each trial runs: combinations of cases of the file's sweep.
 
     over: ``"axis=case"``, the cases to combine; without any, the only condition is the scenario itself.
@@ -81,15 +81,15 @@ def conditions_of(stated: Stated, over: Sequence[str]) -> list[AxisChoice]:
     known = {axis: [choice.values[axis] for choice in choices] for axis, choices in cases.items()}
     wanted: dict[str, list[AxisChoice]] = {}
     for option in over:
-        axis, value = axis_value(option, known, "--over")
+        axis, value = parse_axis_value(option, known, "--over")
         chosen = next(choice for choice in cases[axis] if str(choice.values[axis]) == value)
         if chosen in wanted.setdefault(axis, []):
             raise UserError(f"--over {option}: appears twice; name each case once")
         wanted[axis].append(chosen)
-    return [_merged(choices) for choices in product(*wanted.values())]
+    return [_merge_choices(choices) for choices in product(*wanted.values())]
 
 
-def _merged(choices: Sequence[AxisChoice]) -> AxisChoice:
+def _merge_choices(choices: Sequence[AxisChoice]) -> AxisChoice:
     """Return the changes of several axes as one."""
     return AxisChoice(
         {axis: value for choice in choices for axis, value in choice.values.items()},
@@ -98,14 +98,14 @@ def _merged(choices: Sequence[AxisChoice]) -> AxisChoice:
     )
 
 
-def _sweep_of(runs: Stated) -> Sweep | None:
+def _sweep_of(runs: StatedScenario) -> Sweep | None:
     try:
         return runs.scenario().sweep
     except UserError:  # a required key may be part of each case only
         return None
 
 
-def _selecting(runs: Stated, name: str, sweep: Sweep) -> Stated:
+def _selecting_options(runs: StatedScenario, name: str, sweep: Sweep) -> StatedScenario:
     """Return the options that select a method: a case of the sweep, or a protocol. Raises UserError."""
     for case in sweep.case:
         if str(case.name) == name:
@@ -126,7 +126,7 @@ def learning_rates(optimizer: str) -> Range:
     return Range(*RULES[optimizer].tuned_rates, log=True)
 
 
-def _method(name: str, stated: Stated, validation_share: float) -> TunedMethod:
+def _method(name: str, stated: StatedScenario, validation_share: float) -> TunedMethod:
     scenario = stated.scenario()
     declared = scenario.protocol.method.search_space or SearchSpace("the method states no search space")
     space: dict[str, Range | OneOf] = {_RATE: learning_rates(scenario.training.optimizer)}

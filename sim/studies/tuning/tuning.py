@@ -27,7 +27,7 @@ from sim.scenario.sections.sweep import Comparing
 from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, make_cell
 from sim.studies.index import Value
 from sim.studies.option_values import as_toml
-from sim.studies.sweep import Execute, SweepProgress, found_in, run_sweep
+from sim.studies.sweep import Execute, SweepProgress, finished_folders, run_sweep
 from sim.studies.tuning.methods import TunedMethod
 from sim.studies.tuning.sampler_names import SamplerName
 from sim.studies.tuning.samplers import Point, Sampler, make_sampler
@@ -154,25 +154,27 @@ def tune(
     fresh = {name: list(known) for name, known in trials.items()}
     asked: dict[str, list[Point]] = {}
     if tuning.sampler is SamplerName.sobol:  # all points are known at once
-        asked = _ask(tuning, samplers, trials, fresh)
+        asked = _propose_trials(tuning, samplers, trials, fresh)
     while any(fresh.values()):
         for each in (trial for of_method in fresh.values() for trial in of_method):
             _add_cells(each, tuning)
         plan = _plan(tuning, trials)
         result = run_sweep(plan, out=out, how=how, execute=execute, show=show) if plan.cells else None
         new = [trial for of_method in fresh.values() for trial in of_method]
-        folders = found_in(out, {cell.key for trial in new for cell in trial.cells})  # read once for all
+        folders = finished_folders(
+            out, {cell.key for trial in new for cell in trial.cells}
+        )  # read once for all
         for each in new:
             _score(each, out, folders, {} if result is None else result.errors)
         for name, points in asked.items():
             if points:
                 samplers[name].tell(points, [trial.score for trial in fresh[name][-len(points) :]])
         fresh = {name: [] for name in trials}
-        asked = _ask(tuning, samplers, trials, fresh)
+        asked = _propose_trials(tuning, samplers, trials, fresh)
     return TuningResult(tuning, out / _plan(tuning, trials).folder, trials)
 
 
-def _ask(
+def _propose_trials(
     tuning: Tuning,
     samplers: Mapping[str, Sampler],
     trials: Mapping[str, list[TuningTrial]],

@@ -117,7 +117,9 @@ class SessionsOfAnybody(ChurnProcessKind):
         up: list[tuple[float, int]] = []  # (end, client)
         events: list[ChurnEvent] = []
         turned_away, before_s = 0, 0.0
-        for start_s, end_s in _limited(number, self.sessions(number, len(pool), until_s, participants)):
+        for start_s, end_s in _limit_sessions(
+            number, self.sessions(number, len(pool), until_s, participants)
+        ):
             if not start_s >= before_s:
                 raise self._impossible((start_s, end_s), f"start at {before_s:g} s or later")
             before_s = start_s
@@ -155,7 +157,7 @@ class SessionsOfEach(ChurnProcessKind):
         events: list[ChurnEvent] = []
         unused = []
         for client, found in self.sessions_of_each(number, pool, until_s, participants):
-            own = [*takewhile(lambda session: not session[0] >= until_s, _limited(number, found))]
+            own = [*takewhile(lambda session: not session[0] >= until_s, _limit_sessions(number, found))]
             before_s = -math.inf
             for index, session in enumerate(own):
                 start_s, end_s = session
@@ -170,7 +172,7 @@ class SessionsOfEach(ChurnProcessKind):
         return AssignedSessions(sorted(events, key=lambda event: event.time_s), unused)
 
 
-def _limited(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
+def _limit_sessions(number: int, sessions: Iterable[Session]) -> Iterator[Session]:
     """Yield the sessions of process `number`. Raises UserError if they are too many to keep in memory."""
     for count, session in enumerate(sessions):
         if count == _GENERATED_MAX:

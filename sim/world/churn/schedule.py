@@ -52,7 +52,7 @@ def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
     return found
 
 
-def kept_up(
+def departures_with_rejoins(
     events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
 ) -> set[tuple[int, float]]:
     """Return (client, time) of the departures in (after_s, after_s + within_s], and of the rejoin after each.
@@ -74,7 +74,7 @@ def kept_up(
     return kept
 
 
-def possible_for(
+def eligible_clients(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:
     """Return the clients among `clients` to which `kind` can happen at `time_s`, given the earlier events.
@@ -133,7 +133,7 @@ def _describe(presence: Presence, since_s: float | None) -> str:
     return f"it is up {since}" if presence == "up" else f"it has {presence} ({since})"
 
 
-def schedule(
+def schedule_callbacks(
     loop: VirtualLoop,
     events: Iterable[ChurnEvent],
     callbacks: Mapping[Kind, Callable[[int, ChurnEvent], object]],

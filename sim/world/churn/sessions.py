@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile, excerpt
 from sim.files.rows import Row, read_rows
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
@@ -92,7 +92,7 @@ def read_client_sessions(file: InputFile, pool: Sequence[int], until_s: float) -
             of = (
                 f"a whole number from {min(found)} to {max(found)}" if is_range else "a client of the process"
             )
-            raise row.refusal(f"client = {shown(row.values['client'])}: must be {of}")
+            raise row.refusal(f"client = {excerpt(row.values['client'])}: must be {of}")
         own = found[int(number)]
         start_s, end_s = row.number("start_s", 0, _CENTURY_S), row.number("end_s", 0, _CENTURY_S)
         if end_s <= start_s:

@@ -26,7 +26,13 @@ from sim.files.input_file import InputFile
 from sim.files.named_files import BesideFile
 from sim.files.rows import read_cycle
 from sim.kernel.random import RandomStream, stream
-from sim.world.devices.slowness import Piece, cycles, once, periods, spells
+from sim.world.devices.slowness import (
+    Piece,
+    periodic_slowness,
+    random_slow_times,
+    repeated_slowness,
+    single_slow_time,
+)
 from sim.world.plugins import WorldPlugin
 
 Trace = tuple[tuple[float, ...], tuple[float, ...]]
@@ -85,7 +91,7 @@ class ScheduledSlowdown(SlowTimes):
         return self
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
-        return once(self.start, self.end, self.factor)
+        return single_slow_time(self.start, self.end, self.factor)
 
 
 class TransientStragglers(SlowTimes):
@@ -101,7 +107,9 @@ class TransientStragglers(SlowTimes):
     """Factor on the computing times during a slow period."""
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
-        return spells(self.every, self.length, self.factor, RandomStream(seed, "transient slowdown", client))
+        return random_slow_times(
+            self.every, self.length, self.factor, RandomStream(seed, "transient slowdown", client)
+        )
 
 
 class PeriodicSlowTimes(SlowTimes):
@@ -131,7 +139,7 @@ class PeriodicSlowTimes(SlowTimes):
         phase_s = self.phase
         if phase_s == "random":
             phase_s = self.period * RandomStream(seed, "phase of slow times", client).uniform()
-        return periods(self.period, self.share, self.factor, phase_s)
+        return periodic_slowness(self.period, self.share, self.factor, phase_s)
 
 
 class MeasuredSlowTimes(SlowTimes):
@@ -157,7 +165,7 @@ class MeasuredSlowTimes(SlowTimes):
         offset_s = self.offset
         if offset_s == "random":
             offset_s = length_s * RandomStream(seed, "offset of slow times", client).uniform()
-        return cycles(*self.trace, offset_s % length_s)
+        return repeated_slowness(*self.trace, offset_s % length_s)
 
 
 class OwnSlowTimes(WorldPlugin, SlowTimes):

@@ -11,7 +11,7 @@ Piece = tuple[float, float]
 """(end, factor): up to virtual time `end`, a nominal second takes `factor` seconds."""
 
 
-def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
+def single_slow_time(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
     """Yield a slow time: jobs take `factor` times as long from `start_s` to `end_s` (`inf`: forever)."""
     if start_s:
         yield start_s, 1.0
@@ -20,7 +20,7 @@ def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
         yield inf, 1.0
 
 
-def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
+def random_slow_times(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
     """Yield normal periods (mean `every_s`) and slow periods (mean `length_s`) in turn, all exponential."""
     end_s = 0.0
     while True:
@@ -30,7 +30,7 @@ def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) 
         yield end_s, factor
 
 
-def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) -> Iterator[Piece]:
+def periodic_slowness(period_s: float, share: float, factor: float, phase_s: float = 0.0) -> Iterator[Piece]:
     """Yield periods that start at -phase_s: jobs take `factor` times as long in the last `share` of each."""
     for number in count():
         start_s = number * period_s - phase_s  # multiples rather than sums, which would drift
@@ -42,7 +42,9 @@ def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) 
                 yield end_s, in_force
 
 
-def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float = 0.0) -> Iterator[Piece]:
+def repeated_slowness(
+    times_s: Sequence[float], factors: Sequence[float], offset_s: float = 0.0
+) -> Iterator[Piece]:
     """Yield the pieces of a repeated trace. The run starts `offset_s` into it."""
     for number in count():
         for end_s, factor in zip(times_s[1:], factors, strict=True):

@@ -5,7 +5,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from actors.settings.quantities import Compute, Duration, PositiveDuration
-from actors.settings.tables import constant
+from actors.settings.tables import allow_plain_quantity
 from sim.files.data_folder import DataFolder
 from sim.files.rows import read_rows
 from sim.kernel.random import RandomStream
@@ -72,10 +72,12 @@ else:
             "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
         ),
         PluginPoint(OwnStepTime),
-        constant(PositiveDuration),
+        allow_plain_quantity(PositiveDuration),
     ]
     Speed = Annotated[
-        distributions("Speed", Compute, Compute, MeasuredSpeed), PluginPoint(OwnSpeed), constant(Compute)
+        distributions("Speed", Compute, Compute, MeasuredSpeed),
+        PluginPoint(OwnSpeed),
+        allow_plain_quantity(Compute),
     ]
 
 

@@ -7,7 +7,7 @@ A kind is one file: its keys, and `build`. A distribution is itself a latency mo
 from typing import TYPE_CHECKING, Annotated
 
 from actors.settings.quantities import Duration, PositiveDuration
-from actors.settings.tables import constant
+from actors.settings.tables import allow_plain_quantity
 from sim.plugins.point import PluginPoint
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
@@ -25,7 +25,7 @@ else:
     Latency = Annotated[
         distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS),
         PluginPoint(OwnLatency),
-        constant(Duration),
+        allow_plain_quantity(Duration),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import permutations
 
-from sim.kernel.random import GeneratorAt, RandomStream, pair_key
+from sim.kernel.random import PositionableGenerator, RandomStream, pair_key
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode
 from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin, actor_ids
@@ -41,7 +41,7 @@ class OwnLatencies:
         self._section = section
         self._numbers = actor_ids(participants)
         self._clients = len(participants.clients)
-        self._generator = GeneratorAt()
+        self._generator = PositionableGenerator()
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return the latency in seconds of a message of `pair` that departs at `time_s`, drawn from `draws`.

@@ -20,7 +20,7 @@ from actors.message import Envelope, LastingQuestion, Question, RepeatRequest, R
 from actors.tcp.endpoint import Tls
 from actors.tcp.frames import with_length_header
 from actors.tcp.handshake import Challenge, Introduction
-from actors.tcp.meaning import Meaningless, require_meaning
+from actors.tcp.meaning import Meaningless, require_valid_envelope
 from actors.tcp.transport import TcpTransport
 from tests.actors.tcp.endpoints import (
     CODEC,
@@ -206,7 +206,7 @@ def test_what_passes_is_what_actors_send(
 ) -> None:
     envelope = Envelope(sender, receiver, message, request, answer_to, error)
     try:
-        require_meaning(envelope)
+        require_valid_envelope(envelope)
     except Meaningless:
         return
     assert type(sender) is type(receiver) is str

@@ -16,7 +16,7 @@ from sim.results.explore.states import (
     TRAINS,
     UNKNOWN,
     WAITS,
-    Stretch,
+    StateInterval,
     client_states,
     state_at,
 )
@@ -67,19 +67,19 @@ def small_run(folder: Path, *, messages: bool = True) -> RunDirectory:
 def test_waits_end_with_the_last_message_of_their_end(tmp_path: Path) -> None:
     first, second, third = client_states(RunView(small_run(tmp_path)))
     assert first == [
-        Stretch(0.0, TRAINS),
-        Stretch(10.0, WAITS, "client-1", "Pull"),
-        Stretch(14.0, TRAINS),
-        Stretch(20.0, WAITS, TIMER),
-        Stretch(30.0, TRAINS),
-        Stretch(40.0, WAITS, CUT_SHORT),
-        Stretch(50.0, DOWN),
-        Stretch(100.0, WAITS, "client-2", "Model"),
-        Stretch(110.0, TRAINS),
-        Stretch(120.0, WAITS, CUT_SHORT),
+        StateInterval(0.0, TRAINS),
+        StateInterval(10.0, WAITS, "client-1", "Pull"),
+        StateInterval(14.0, TRAINS),
+        StateInterval(20.0, WAITS, TIMER),
+        StateInterval(30.0, TRAINS),
+        StateInterval(40.0, WAITS, CUT_SHORT),
+        StateInterval(50.0, DOWN),
+        StateInterval(100.0, WAITS, "client-2", "Model"),
+        StateInterval(110.0, TRAINS),
+        StateInterval(120.0, WAITS, CUT_SHORT),
     ]
-    assert second == [Stretch(0.0, WAITS, TIMER), Stretch(5.0, TRAINS)]
-    assert third == [Stretch(0.0, WAITS, CUT_SHORT)]
+    assert second == [StateInterval(0.0, WAITS, TIMER), StateInterval(5.0, TRAINS)]
+    assert third == [StateInterval(0.0, WAITS, CUT_SHORT)]
 
 
 def test_without_messages_nobody_knows_why_a_wait_ended(tmp_path: Path) -> None:

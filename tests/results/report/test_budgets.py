@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.results.report.curves import progress_over_time
-from sim.results.report.one_client import course
+from sim.results.report.one_client import client_measure_curves
 from sim.results.report.page import write_report
 from sim.results.report.tables import clients_table
 from sim.results.store.run_directory import RunDirectory
@@ -57,7 +57,7 @@ def test_the_first_and_the_last_are_marked_in_the_curve_of_all(tmp_path: Path) -
 
 def test_one_client_is_marked_on_its_own_curve(tmp_path: Path) -> None:
     view = RunView(spent(tmp_path, churn=False))
-    figure = as_plotly(course(view))
+    figure = as_plotly(client_measure_curves(view))
     assert figure is not None and view.measure is not None
     marks = {
         trace.meta: trace for trace in figure.data if (trace.name or "").startswith("budget exhausted at")

@@ -7,7 +7,13 @@ import pytest
 
 from sim.errors import UserError
 from sim.results.metrics import Metrics
-from sim.results.report.coalitions import at_the_end, benefit_graph, changes_table, groups, losses_table
+from sim.results.report.coalitions import (
+    benefit_graph,
+    changes_table,
+    coalition_groups,
+    final_memberships,
+    losses_table,
+)
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.view import RunView
@@ -62,7 +68,7 @@ def test_unknown_losses_are_no_news_again() -> None:
 def test_report(tmp_path: Path) -> None:
     run = written(tmp_path)
     view = RunView(run)
-    assert groups(at_the_end(view)) == [[0, 1], [2, 3]]
+    assert coalition_groups(final_memberships(view)) == [[0, 1], [2, 3]]
     figure = as_plotly(benefit_graph(view))
     assert figure is not None and len(figure.data) == 2 and len(figure.layout.annotations) == 4
     assert {trace.marker.color for trace in figure.data} == {"var(--blue)", "var(--green)"}

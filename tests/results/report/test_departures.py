@@ -3,7 +3,7 @@
 import pytest
 
 from sim.results.metrics import Metrics
-from sim.results.report.tables import hurt_by_departures, hurt_table
+from sim.results.report.tables import departure_drops, departure_drops_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
 from tests.results.synthetic import write_run
@@ -41,7 +41,7 @@ def view(tmp_path) -> RunView:
 
 
 def test_the_deepest_fall_comes_first(view):
-    found = hurt_by_departures(view)
+    found = departure_drops(view)
     assert [(each.client, each.departure.event) for each in found] == [(0, "leave"), (1, "leave")]
     first, second = found
     assert (first.dip.depth, first.dip.seconds, first.share) == (pytest.approx(0.3), 25.0, 0.5)
@@ -51,7 +51,7 @@ def test_the_deepest_fall_comes_first(view):
 
 
 def test_the_table_has_them_all(view):
-    table = hurt_table(view)
+    table = departure_drops_table(view)
     rows = [
         [getattr(cell, "shown", cell).replace("\N{NO-BREAK SPACE}", " ") for cell in row]
         for row in table.rows
@@ -60,4 +60,7 @@ def test_the_table_has_them_all(view):
 
 
 def test_distances_have_no_falls_in_points(tmp_path):
-    assert hurt_table(RunView(write_run(tmp_path, measure="distance", evaluations=5, steps=2))) is None
+    assert (
+        departure_drops_table(RunView(write_run(tmp_path, measure="distance", evaluations=5, steps=2)))
+        is None
+    )

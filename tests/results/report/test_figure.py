@@ -9,13 +9,13 @@ import pytest
 
 from sim.results.report.figure import Figure, Trace
 from sim.results.report.page import write_report
-from sim.results.report.style import blank
+from sim.results.report.style import blank_figure
 from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import write_run
 
 
 def picture(trace: Trace) -> Figure:
-    figure = blank(100)
+    figure = blank_figure(100)
     figure.add(trace)
     return figure
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.results.report.one_client import class_counts_figure, listens_to
+from sim.results.report.one_client import class_counts_figure, weights_by_peer_figure
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -58,13 +58,13 @@ def test_each_name_has_a_curve_and_each_client_its_own(tmp_path: Path) -> None:
 
 
 def test_the_curve_is_the_mean(tmp_path: Path) -> None:
-    from sim.results.report.curves import observed
+    from sim.results.report.curves import observation_curve
 
     run = write_run(tmp_path, **SMALL, observed={"helped": CLIENTS, "accepted": ["server-0", "server-1"]})
     for name, least in (("helped", 5.5), ("accepted", 0.5)):
         view = RunView(run)
         [(who, panel)] = view.observations(name)
-        figure = as_plotly(observed(view, name, who, panel))
+        figure = as_plotly(observation_curve(view, name, who, panel))
         [mean] = [trace for trace in figure.data if trace.name == "mean"]
         times = np.linspace(0, END_S, 5)[1:]
         np.testing.assert_allclose(mean.x, times / 60)
@@ -115,7 +115,7 @@ def test_one_client_says_whom_it_listens_to_and_who_to_it(tmp_path: Path, cluste
     view = RunView(write_run(tmp_path, **SMALL, clusters=clusters, churn=False))
     source, target, weight = view.snapshot(view.graph_times[-1])
     for others in (False, True):
-        figure = as_plotly(listens_to(view, others=others))
+        figure = as_plotly(weights_by_peer_figure(view, others=others))
         assert figure is not None
         bars = next(trace for trace in figure.data if trace.type == "bar" and trace.meta == "client-4")
         mine, peers = (target, source) if others else (source, target)
@@ -134,7 +134,7 @@ def test_who_has_gone_is_shown_as_it_was_when_it_was_there(tmp_path: Path, other
     last = [view.measure[1].of(client).times[-1] for client in range(12)]  # type: ignore[index]
     gone = int(np.argmin(last))
     assert last[gone] < view.graph_times[-1]
-    figure = as_plotly(listens_to(view, others=others))
+    figure = as_plotly(weights_by_peer_figure(view, others=others))
     assert figure is not None
     source, target, weight = view.snapshot(view.graph_times[view.graph_times <= last[gone]][-1])
     ends = target if others else source

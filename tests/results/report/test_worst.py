@@ -9,7 +9,7 @@ import pytest
 from sim.results import text
 from sim.results.report.blocks import Paragraph, Table
 from sim.results.report.page import write_report
-from sim.results.report.tables import Reason, _rows, worst_client
+from sim.results.report.tables import Reason, _candidate_reasons, worst_client
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.protocols.worlds import DIGITS, churn
@@ -172,7 +172,7 @@ def test_whom_nobody_speaks_to_has_received_little(tmp_path: Path) -> None:
     result = run(tmp_path, DIGITS, *LONGER, *options)
     assert result.directory is not None
     view = RunView(RunDirectory.load(result.directory))
-    rows = {row.what: row.values for row in _rows(view, view.at_the_end)}
+    rows = {row.what: row.values for row in _candidate_reasons(view, view.at_the_end)}
     events = RunDirectory.load(result.directory).scan("events")
     arrived = events.filter(event="delivered").group_by("peer").len().collect()
     counts = dict(arrived.iter_rows())

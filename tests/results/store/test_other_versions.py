@@ -18,7 +18,7 @@ from sim.results.store.formats import FORMAT
 from sim.results.store.manifest import Manifest
 from sim.results.store.output_dir import MANIFEST
 from sim.results.store.run_directory import RunDirectory
-from sim.results.store.summary_file import _DEFAULTS, SUMMARY_KEYS, checked
+from sim.results.store.summary_file import _DEFAULTS, SUMMARY_KEYS, parse_summary
 from sim.results.store.tables import TABLES
 from sim.studies.comparison import Comparison
 from sim.studies.study import load_study
@@ -194,11 +194,11 @@ def test_a_summary_with_no_more_than_it_must_have_is_read(results: Path) -> None
 
 def test_every_key_that_may_be_missing_has_a_default(results: Path) -> None:
     whole = json.loads((results / "summary.json").read_text())
-    least = checked(json.dumps({key: whole[key] for key in SUMMARY_KEYS}).encode())
+    least = parse_summary(json.dumps({key: whole[key] for key in SUMMARY_KEYS}).encode())
     assert least.keys() >= _DEFAULTS.keys()
-    assert checked(json.dumps(least).encode()) == least, "each default is of the key's type"
+    assert parse_summary(json.dumps(least).encode()) == least, "each default is of the key's type"
     assert (least["finished"], least["interrupted"], least["alone"]) == (True, False, False)
-    assert checked(json.dumps(whole).encode()).items() >= whole.items()
+    assert parse_summary(json.dumps(whole).encode()).items() >= whole.items()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_clients_are_judged_by_is_found_where_no_key_says_it(
 ) -> None:
     whole = json.loads((results / "summary.json").read_text())
     least = {key: whole[key] for key in SUMMARY_KEYS} | measured
-    assert checked(json.dumps(least).encode())["measure"] == judged
+    assert parse_summary(json.dumps(least).encode())["measure"] == judged
 
 
 # --- the number ---------------------------------------------------------------------------------------------

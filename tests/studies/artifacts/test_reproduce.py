@@ -34,10 +34,10 @@ from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import (
     Reproduction,
+    choose_spread_runs,
     free_folder,
     open_archive,
     repeat,
-    spread,
 )
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
@@ -187,7 +187,7 @@ def test_the_first_difference_of_a_table_is_named() -> None:
             cast(RunDirectory, SimpleNamespace(scan=lambda _, each=each: each.lazy()))
             for each in (rows, other)
         ]
-        return str(figures._of_table("graph", *runs))
+        return str(figures._compare_table("graph", *runs))
 
     assert said(rows) == "graph.parquet: published 2 rows, reproduced 2 rows: equal"
     changed = rows.with_columns(weight=pl.Series([1.0, 0.5]))
@@ -229,9 +229,9 @@ def test_intervals_are_those_of_a_new_seed() -> None:
     """Of 1, 2, 3: mean 2, deviation 1, and t of 99% with 2 degrees of freedom, 9.925, times sqrt(4/3)."""
     reach = 9.9248432 * (4 / 3) ** 0.5
     for value, verdict in ((2 + reach - 1e-3, Verdict.chance), (2 + reach + 1e-3, Verdict.different)):
-        assert figures._within("x", 1.0, value, [1.0, 2.0, 3.0], 0.0).verdict == verdict
-    assert figures._within("x", 1.0, 1.03, [1.0, 2.0], 0.02).verdict == Verdict.different
-    assert figures._within("x", 1.0, 1.01, [1.0, 2.0], 0.02).verdict == Verdict.chance
+        assert figures._is_within_chance("x", 1.0, value, [1.0, 2.0, 3.0], 0.0).verdict == verdict
+    assert figures._is_within_chance("x", 1.0, 1.03, [1.0, 2.0], 0.02).verdict == Verdict.different
+    assert figures._is_within_chance("x", 1.0, 1.01, [1.0, 2.0], 0.02).verdict == Verdict.chance
 
 
 def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> None:
@@ -499,14 +499,17 @@ def test_a_sample_is_spread_over_all_axes_and_seeds() -> None:
     cells = list(itertools.product(("local", "gossip"), (0, 0.1, 0.2), (1, 2, 3, 4)))
     runs = [archives.PackedRun(directory=f"{m}{loss}{seed}", seed=seed, alike="") for m, loss, seed in cells]
     settings = {f"{m}{loss}{seed}": {"method": m, "loss": loss} for m, loss, seed in cells}
-    names = [run.directory for run in spread(runs, settings, 3)]
+    names = [run.directory for run in choose_spread_runs(runs, settings, 3)]
     assert names == ["local01", "local0.23", "gossip0.12"]
-    assert spread(runs, settings, 24) == runs and spread(runs[:2], settings, 3) == runs[:2]
+    assert (
+        choose_spread_runs(runs, settings, 24) == runs
+        and choose_spread_runs(runs[:2], settings, 3) == runs[:2]
+    )
     alike = [
         archives.PackedRun(directory=str(number), seed=number % 2, alike=str(number // 2))
         for number in range(4)
     ]
-    assert [run.directory for run in spread(alike, {}, 2)] == ["0", "3"]
+    assert [run.directory for run in choose_spread_runs(alike, {}, 2)] == ["0", "3"]
 
 
 @pytest.mark.long

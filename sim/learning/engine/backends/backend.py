@@ -75,7 +75,7 @@ class Backend(ABC):
         self.architecture.set_untrained(flat, untrained)
 
 
-def divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
+def split_trained_parameters(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
     """Return views of a vector's trained and untrained parameters."""
     trained = architecture.unflatten(flat)
     return trained, {part.name: trained.pop(part.name) for part in architecture.untrained}

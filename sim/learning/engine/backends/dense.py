@@ -14,7 +14,7 @@ from protocols.framework.objectives import ModelOutputs, OutputGradients
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend, Named
 from sim.learning.engine.backends.layers import Chain, layer_chains
-from sim.learning.engine.backends.precision import uncast
+from sim.learning.engine.backends.precision import no_autocast_context
 from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.objectives import Objective, closed_form, loss_of_each
 
@@ -61,7 +61,7 @@ class Dense(Backend):
             return self._vmapped.losses_of_each(flat, x, y)
         named = self._named(flat)
         values, _ = self._forward(self._chains, named, x, None)
-        with uncast(values["scores"]):
+        with no_autocast_context(values["scores"]):
             losses: Tensor = self._output_losses(_outputs(values, named), y)
         return losses
 
@@ -117,7 +117,7 @@ class Dense(Backend):
 
     def _of_outputs(self, values: Named, named: Named, y: Tensor, weights: Tensor | None) -> OutputGradients:
         """Return the gradient of B times the mean loss with respect to the outputs, weighted by sample."""
-        with uncast(values["scores"]):
+        with no_autocast_context(values["scores"]):
             found: OutputGradients = self._output_gradients(_outputs(values, named), y)
         if weights is not None:
             loss_of_each(self.objective)  # raises if it has no loss of each sample

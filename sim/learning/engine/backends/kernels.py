@@ -15,9 +15,9 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend
 from sim.learning.engine.backends.dense import Dense
 from sim.learning.engine.backends.looped import Looped
-from sim.learning.engine.backends.precision import cast
+from sim.learning.engine.backends.precision import autocast_context
 from sim.learning.engine.backends.vmapped import Vmapped
-from sim.learning.engine.memory import bytes_made
+from sim.learning.engine.memory import peak_bytes_of
 from sim.learning.objectives import Objective
 
 BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
@@ -94,7 +94,7 @@ class ModelKernel:
         if (identity := (of, *shapes)) not in self._made:
             flat = torch.empty((2, self.architecture.numel), device="meta")
             batch = [each.new_empty(shape, device="meta") for each, shape in zip(like, shapes, strict=True)]
-            self._made[identity] = bytes_made(partial(getattr(self, of), flat, *batch)) // 2
+            self._made[identity] = peak_bytes_of(partial(getattr(self, of), flat, *batch)) // 2
         return self._made[identity]
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -105,7 +105,7 @@ class ModelKernel:
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the gradients, and the untrained parameters after the step, see `Backend.gradients`."""
-        with cast(self.precision, flat.device):
+        with autocast_context(self.precision, flat.device):
             if (pieces := self._pieces(x)) is None:
                 return self._backend.gradients(flat, x, y, weights)
             total = torch.zeros_like(flat)
@@ -120,7 +120,7 @@ class ModelKernel:
     ) -> None:
         """Compute one step of plain SGD, in place; rate: one for all clients, or [N, 1]."""
         if self._pieces(x) is None:
-            with cast(self.precision, flat.device):
+            with autocast_context(self.precision, flat.device):
                 self._backend.descend(flat, x, y, rate, weights)
         else:
             flat.sub_(self.gradients(flat, x, y, weights).mul_(rate))
@@ -129,17 +129,17 @@ class ModelKernel:
         """Return the mean loss of each client over its batch, [N]."""
         if self._pieces(x) is not None:
             return self.losses_of_each(flat, x, y).mean(dim=1)
-        with cast(self.precision, flat.device):
+        with autocast_context(self.precision, flat.device):
             return self._backend.losses(flat, x, y).float()
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each sample, [N, B]."""
-        with cast(self.precision, flat.device):
+        with autocast_context(self.precision, flat.device):
             return self._of_each(self._backend.losses_of_each, flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Return the outputs, for example class scores [N, B, K]; x [N, B, ...], or [1, B, ...] if shared."""
-        with cast(self.precision, flat.device):
+        with autocast_context(self.precision, flat.device):
             return self._of_each(self._backend.outputs, flat, x).float()
 
     def _of_each(self, compute: Callable[..., Tensor], flat: Tensor, *samples: Tensor) -> Tensor:
@@ -157,5 +157,5 @@ class ModelKernel:
 
     def features(self, params: Tensor, x: Tensor) -> Tensor:
         """Return the features z [B, d_z] of one client's decoupled model [P], in evaluation mode."""
-        with cast(self.precision, params.device):
+        with autocast_context(self.precision, params.device):
             return self.architecture.embed(params, x).features.float()

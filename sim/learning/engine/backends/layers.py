@@ -130,7 +130,7 @@ def layer_chains(architecture: Architecture) -> tuple[Chain, ...] | None:
     module = architecture.module
     if architecture.constants or any(map(_is_altered, module.modules())):
         return None
-    if not all(map(_moves_statistics, architecture.training_module.modules())):
+    if not all(map(_updates_running_statistics, architecture.training_module.modules())):
         return None
     pieces: list[tuple[str, str, list[_Leaf]]] = [("x", "scores", list(_leaves(module)))]
     if type(module) is DecoupledModule:
@@ -186,7 +186,7 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
             layers.append(Linear(names, passes or bool(layers)))
         elif type(part) is nn.ReLU:
             layers.append(Rectifier(in_place=bool(layers)))
-        elif isinstance(part, BatchNorm) and _takes_columns(part):
+        elif isinstance(part, BatchNorm) and _takes_flat_values(part):
             statistics = f"{prefix}running_mean", f"{prefix}running_var"
             layers.append(Norm(names, statistics, part.eps, part.momentum))
         elif type(part) is not nn.Flatten or (part.start_dim, part.end_dim) != (1, -1):
@@ -194,7 +194,7 @@ def _layers(leaves: Iterable[_Leaf], *, passes: bool) -> tuple[Layer, ...] | Non
     return tuple(layers)
 
 
-def _takes_columns(part: BatchNorm) -> bool:
+def _takes_flat_values(part: BatchNorm) -> bool:
     """Return True if a norm takes one number per channel and sample, and has a weight and a bias."""
     return type(part) in (BatchNorm, BatchNorm1d) and part.weight is not None and part.bias is not None
 
@@ -204,6 +204,6 @@ def _is_altered(part: nn.Module) -> bool:
     return "forward" in vars(part) or any(getattr(part, hooks) for hooks in _HOOKS)
 
 
-def _moves_statistics(part: nn.Module) -> bool:
+def _updates_running_statistics(part: nn.Module) -> bool:
     """Return False for a batch norm that the model's `train` keeps in evaluation mode; True for others."""
     return not isinstance(part, BatchNorm) or (part.training and part.track_running_stats)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine.backends.backend import Backend, Named, divided
+from sim.learning.engine.backends.backend import Backend, Named, split_trained_parameters
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 
@@ -20,7 +20,7 @@ class Looped(Backend):
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
         # Without convolutions it would only take time, at every function of torch.
-        self._layout = _WeightsFirst() if architecture.has_convolution else nullcontext()
+        self._layout = _ChannelsFirstImages() if architecture.has_convolution else nullcontext()
 
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
@@ -55,7 +55,7 @@ class Looped(Backend):
 
     def _gradient(self, params: Tensor, x: Tensor, *targets: Tensor) -> tuple[Named, Named]:
         """Return the gradients of the trained parameters, and the untrained ones after the step."""
-        trained, untrained = divided(self.architecture, params)
+        trained, untrained = split_trained_parameters(self.architecture, params)
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self.architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
@@ -86,7 +86,7 @@ def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
     return list(zip(y, strict=True)) if weights is None else list(zip(y, weights, strict=True))
 
 
-class _WeightsFirst(TorchFunctionMode):
+class _ChannelsFirstImages(TorchFunctionMode):
     """Mode in which a convolution with more weights than inputs gets channels-first images, like its weights.
 
     Otherwise a training step would copy these weights three times, which costs more than `_channels_last`

@@ -12,7 +12,7 @@ PRECISIONS = ("float32", "tf32", "bfloat16")
 _AS_IT_IS = nullcontext()
 
 
-def cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+def autocast_context(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which products on `device` are computed in bfloat16, if that is the precision.
 
     On the meta device, where only memory counts, products stay float32, which takes more memory.
@@ -23,7 +23,7 @@ def cast(precision: str, device: torch.device) -> AbstractContextManager[object]
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def uncast(product: Tensor) -> AbstractContextManager[object]:
+def no_autocast_context(product: Tensor) -> AbstractContextManager[object]:
     """Return a context without autocast, if `product` was computed under autocast."""
     if product.dtype == torch.float32:
         return _AS_IT_IS
@@ -31,7 +31,7 @@ def uncast(product: Tensor) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def tensor_cores(precision: str) -> Iterator[None]:
+def allowing_tf32(precision: str) -> Iterator[None]:
     """Inside the context, allow or forbid TF32 for float32 products on CUDA, in the whole process.
 
     torch allows TF32 for convolutions by default, and then float32 would not mean float32.

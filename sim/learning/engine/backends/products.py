@@ -27,20 +27,26 @@ def product(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor
     if is_single:
         first, second = first.expand(2, -1, -1), second.expand(2, -1, -1)
     if rows * first.shape[2] < columns * second.shape[1]:
-        first, second = _on_lines(first, _filled_up(rows, columns)), _on_lines(second.mT, columns).mT
+        first, second = (
+            _pad_to_cache_lines(first, _aligned_size(rows, columns)),
+            _pad_to_cache_lines(second.mT, columns).mT,
+        )
     else:
-        first, second = _on_lines(first, rows), _on_lines(second.mT, _filled_up(columns, rows)).mT
+        first, second = (
+            _pad_to_cache_lines(first, rows),
+            _pad_to_cache_lines(second.mT, _aligned_size(columns, rows)).mT,
+        )
     found = first.bmm(second)[:count, :rows, :columns]
     return found if bias is None else found.add_(bias)
 
 
-def _filled_up(size: int, other: int) -> int:
+def _aligned_size(size: int, other: int) -> int:
     """Return the smallest number >= `size` whose product with `other` fills whole cache lines."""
     step = _LINE // gcd(_LINE, other)
     return -(-size // step) * step
 
 
-def _on_lines(matrices: Tensor, rows: int) -> Tensor:
+def _pad_to_cache_lines(matrices: Tensor, rows: int) -> Tensor:
     """Return the matrices [N, A, B], each starting at a cache line, padded with zeros to `rows` rows."""
     count, given, columns = matrices.shape
     if matrices.stride(0) % _LINE == 0 and given == rows:

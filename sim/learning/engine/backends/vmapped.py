@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine.backends.backend import Backend, Named, divided
+from sim.learning.engine.backends.backend import Backend, Named, split_trained_parameters
 from sim.learning.engine.backends.fast_vmap import prepare_gradients
 from sim.learning.engine.backends.looped import Looped
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
@@ -48,7 +48,7 @@ class Vmapped(Backend):
             return self._single.gradients(flat, x, y, weights)
         # With respect to the stacked views, not to `flat`: the backward pass of slicing a flat vector would
         # fill a zero vector of full width for every parameter tensor.
-        trained, untrained = divided(self.architecture, flat)
+        trained, untrained = split_trained_parameters(self.architecture, flat)
         gradient_of = self._gradient_of_sum
         if len(flat) > _FORWARD_ONLY_CLIENTS_MAX:
             prepare_gradients()

@@ -54,7 +54,7 @@ def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
     return numbers if numbers.shape[-1] == width else numbers.narrow(-1, 0, width)
 
 
-class Encoded(Vector):
+class EncodedVector(Vector):
     """Vector of a type other than float32, as in messages with fewer bytes; only `apply` takes it."""
 
     __slots__ = ("_stored", "dtype")

@@ -18,7 +18,7 @@ from actors.source_location import location_text, traceback_frames
 from sim.learning.engine.backends.fast_vmap import call_under_vmap, in_new_thread
 from sim.learning.engine.functions.encoded import (
     TYPES,
-    Encoded,
+    EncodedVector,
     decoded_rows,
     encoded_rows,
     float32_columns,
@@ -26,7 +26,7 @@ from sim.learning.engine.functions.encoded import (
 )
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
-from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, VectorEngine, known
+from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, VectorEngine, known_values_handle
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.replay_log import ReadLog
 from sim.learning.engine.vector_pool import VectorPool, numpy_to_device
@@ -75,7 +75,7 @@ class UserFunction:
             )
         for word, value in static.items():
             try:
-                _typed(value)
+                _static_argument_key(value)
             except TypeError:
                 raise TypeError(
                     f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may "
@@ -227,7 +227,7 @@ def _result_text(values: object) -> str:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFunction:
     """Function for arguments of certain shapes: its operation, and its results."""
 
     operation: Apply
@@ -249,7 +249,7 @@ class Functions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[UserFunction, dict[Signature, Prepared]]] = {}
+        self._known: dict[Hashable, tuple[UserFunction, dict[Signature, PreparedFunction]]] = {}
 
     def apply(
         self, engine: FunctionEngine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
@@ -258,7 +258,10 @@ class Functions:
         identity: Hashable = function
         try:
             if static:
-                identity = (function, *[(word, _typed(value)) for word, value in static.items()])
+                identity = (
+                    function,
+                    *[(word, _static_argument_key(value)) for word, value in static.items()],
+                )
             known = self._known.get(identity)
         except TypeError:  # unhashable: not a function, or a mutable static argument
             known = None
@@ -272,14 +275,14 @@ class Functions:
                 signature.append(argument.width)
             elif kind is Scalar:
                 signature.append(SCALAR)
-            elif kind is Encoded:
+            elif kind is EncodedVector:
                 signature.append((argument.width, argument.dtype))
             elif isinstance(argument, int | float | np.floating | np.integer):
                 signature.append(NUMBER)
                 numbers.append(_exact_in_float32(argument, user_function, len(signature) - 1))
                 continue
             else:
-                argument = _array(engine, argument, user_function, len(signature))
+                argument = _argument_handle(engine, argument, user_function, len(signature))
                 signature.append(argument.width if type(argument) is Vector else SCALAR)
             if argument.engine is not engine:
                 raise ValueError("this vector belongs to another engine")
@@ -297,7 +300,7 @@ class Functions:
 
     def _new(
         self, identity: Hashable, function: Function, static: Mapping[str, Any]
-    ) -> tuple[UserFunction, dict[Signature, Prepared]]:
+    ) -> tuple[UserFunction, dict[Signature, PreparedFunction]]:
         """Store a function with these static arguments. Raises TypeError if it cannot be stored."""
         made = UserFunction(function, static)
         if len(self._known) >= _FUNCTIONS_MAX:
@@ -305,10 +308,10 @@ class Functions:
         return self._known.setdefault(identity, (made, {}))
 
 
-def _typed(value: Any) -> Hashable:
+def _static_argument_key(value: Any) -> Hashable:
     """Return a static argument with its type and sign (1 is not 1.0). Raises TypeError if it is mutable."""
     if isinstance(value, tuple):
-        return tuple(map(_typed, value))
+        return tuple(map(_static_argument_key, value))
     hash(value)
     return type(value), value.hex() if isinstance(value, float) else value
 
@@ -327,9 +330,9 @@ def _exact_in_float32(number: Any, function: UserFunction, index: int) -> float:
     return float(number)
 
 
-def _array(engine: FunctionEngine, argument: Any, function: UserFunction, index: int) -> Vector:
+def _argument_handle(engine: FunctionEngine, argument: Any, function: UserFunction, index: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
-        return known(engine, argument)
+        return known_values_handle(engine, argument)
     raise TypeError(
         f"argument {index} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
         "number or an array of numbers"
@@ -342,7 +345,7 @@ def _prepared(
     shapes: tuple[Shape, ...],
     inputs: tuple[Slot, ...],
     numbers: tuple[float, ...],
-) -> Prepared:
+) -> PreparedFunction:
     """Try the function: this determines the shapes of its results, and raises its errors at the first use."""
     if not shapes:
         raise TypeError(f"{function} is applied without arguments; it needs at least one")
@@ -360,15 +363,17 @@ def _prepared(
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
     pools = tuple([engine.pool(shape.columns) for shape in results])
-    return Prepared(replace(operation, results=results), pools, tuple(map(_handle, results)), is_tuple)
+    return PreparedFunction(
+        replace(operation, results=results), pools, tuple(map(_handle_constructor, results)), is_tuple
+    )
 
 
 def _shape_of_result(values: Tensor) -> Shape:
     return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(storage_type(values)))
 
 
-def _handle(result: Shape) -> tuple[Callable[[VectorEngine, int, Slot], Vector], int]:
+def _handle_constructor(result: Shape) -> tuple[Callable[[VectorEngine, int, Slot], Vector], int]:
     if isinstance(result.width, str):
         return Scalar.of_slot, 1
-    made = Vector.of_slot if result.dtype == "float32" else partial(Encoded, dtype=result.dtype)
+    made = Vector.of_slot if result.dtype == "float32" else partial(EncodedVector, dtype=result.dtype)
     return made, result.width

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.backends.kernels import Computed, ModelKernel
-from sim.learning.engine.graph.drawing import draw
+from sim.learning.engine.graph.drawing import draw_random_parameters
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import (
     Operation,
@@ -83,7 +83,7 @@ class Gradient(BatchOperation):
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         params, x, y, weights = self.inputs(nodes)
-        draw(self.kernel.architecture, params, [node.payload for node in nodes], 0)
+        draw_random_parameters(self.kernel.architecture, params, [node.payload for node in nodes], 0)
         pieces = self.pieces()
         if len(pieces) == 1:
             return (self.kernel.gradients(params, x, y, weights),)

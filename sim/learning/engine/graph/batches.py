@@ -77,7 +77,9 @@ def draw_batches(
     return drawn
 
 
-def draw_batches_alone(key: int, first_step: int, count: int, steps: int, batch_size: int) -> np.ndarray:
+def draw_batches_of_one_client(
+    key: int, first_step: int, count: int, steps: int, batch_size: int
+) -> np.ndarray:
     """Draw "shuffled" batches of one client, [1, steps, batch_size]; remembers the orders of epochs."""
     if not batch_size < count <= max(_SORTED_MAX, 4 * batch_size):
         keys, first, counts = np.array([key], np.uint64), np.array([first_step]), np.array([count])

@@ -14,7 +14,7 @@ _PURPOSE = np.uint64(0x5D0F_D06F_1E55_C0DE)  # separates them from the random nu
 _BITS = 24  # bits of a number that float32 represents exactly
 
 
-def draw(
+def draw_random_parameters(
     architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | GradientOrLossJob], step: int
 ) -> None:
     """Draw random parameters, such as dropout masks, for step `step` of N jobs, in place in params [N, P]."""
@@ -29,7 +29,7 @@ def draw(
     params.index_copy_(1, architecture.drawn_columns.to(params.device), drawn)
 
 
-def undraw(architecture: Architecture, params: Tensor) -> None:
+def clear_random_parameters(architecture: Architecture, params: Tensor) -> None:
     """Set the random parameters back to 0: a model that is sent or mixed contains no random numbers."""
     if architecture.drawn:
         params.index_fill_(1, architecture.drawn_columns.to(params.device), 0.0)

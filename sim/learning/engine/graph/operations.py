@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.kernels import ModelKernel
-from sim.learning.engine.graph.drawing import draw, undraw
+from sim.learning.engine.graph.drawing import clear_random_parameters, draw_random_parameters
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
 from sim.learning.engine.graph.rates import Rates
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
@@ -30,7 +30,7 @@ _STEPS_DRAWN = 64  # steps at once: batches of long jobs do not share memory
 
 
 @dataclass(frozen=True)
-class Rows:
+class OutputRows:
     """Output that is already in its pool, in rows that were taken for it: one row number per node."""
 
     pool: VectorPool
@@ -46,18 +46,18 @@ class Operation(ABC):
     """True if its factors may be pending scalars, which are then the last inputs of a node."""
 
     @abstractmethod
-    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | OutputRows, ...]:
         """Return the outputs of `nodes`, whose inputs are all computed.
 
         The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, all state
         must be unchanged: they are computed again in smaller groups.
         """
 
-    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
+    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | OutputRows, ...]]:
         """Take the rows for in-place computation; return a function for the rest of `run`, for any thread."""
         return partial(self.run, nodes)
 
-    def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+    def take_rows(self, nodes: list[GraphNode]) -> tuple[OutputRows | None, ...]:
         """Take the same rows as `begin`; return them, and None for each other output."""
         return (None,) * len(nodes[0].outputs)
 
@@ -180,10 +180,10 @@ class Train(Operation):
             return 1  # one client at a time: its data stay in the cache
         return self.sampler.rows_at_once(self.kernel)
 
-    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | OutputRows, ...]:
         return self.begin(nodes)()
 
-    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | Rows, ...]]:
+    def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | OutputRows, ...]]:
         return self._begin_alone(nodes[0]) if len(nodes) == 1 else partial(self.run_together, nodes)
 
     def run_together(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
@@ -205,12 +205,12 @@ class Train(Operation):
         back = index_tensor(np.argsort(order), params.device)
         return tuple(values.index_select(0, back) for values in trained)
 
-    def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | Rows, ...]]:
+    def _begin_alone(self, node: GraphNode) -> Callable[[], tuple[Tensor | OutputRows, ...]]:
         """Start one node by training in its row: a large model is not copied."""
         jobs, _ = _payloads([node])
         return partial(self.train_in_row, self.take_start(node), [node], jobs)
 
-    def take_start(self, node: GraphNode) -> Rows:
+    def take_start(self, node: GraphNode) -> OutputRows:
         """Take the row in which a node is trained, with its initial parameters."""
         starts = _payloads([node])[1]
         source = node.inputs[0].row if starts[0] == (1.0,) else None
@@ -224,8 +224,8 @@ class Train(Operation):
         return taken
 
     def train_in_row(
-        self, started: Rows, nodes: list[GraphNode], jobs: list[TrainJob]
-    ) -> tuple[Tensor | Rows, ...]:
+        self, started: OutputRows, nodes: list[GraphNode], jobs: list[TrainJob]
+    ) -> tuple[Tensor | OutputRows, ...]:
         """Compute one job in the row with its initial parameters, which is no longer an input of the node."""
         [row] = started.rows
         # `data`: rows of one tensor share its version counter, which is not thread-safe.
@@ -235,13 +235,13 @@ class Train(Operation):
         self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (started,) if state is None else (started, state)
 
-    def take_rows(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+    def take_rows(self, nodes: list[GraphNode]) -> tuple[OutputRows | None, ...]:
         if len(nodes) > 1:
             return super().take_rows(nodes)
         taken = self._take_row(nodes[0])
         return (taken, None) if self.optimizer.slots else (taken,)
 
-    def _take_row(self, node: GraphNode) -> Rows:
+    def _take_row(self, node: GraphNode) -> OutputRows:
         """Release the start vector of a node, then take the row in which it is trained.
 
         The run and its replay both call this: the row depends on the rows held at this point. The other
@@ -249,7 +249,7 @@ class Train(Operation):
         """
         _, starts = _payloads([node])
         node.inputs = node.inputs[len(starts[0]) :]
-        return Rows(self.pool, self.pool.take(1))
+        return OutputRows(self.pool, self.pool.take(1))
 
     def _train(
         self,
@@ -271,29 +271,31 @@ class Train(Operation):
             if step % _STEPS_DRAWN == 0:
                 batches = self.sampler.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
             x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
-            of_samples = None if weights is None else _first(weights, active)
+            of_samples = None if weights is None else _leading_values(weights, active)
             if of_samples is not None and self.weighted == "by sample":
                 of_samples = self.sampler.weights(batches, step % _STEPS_DRAWN, of_samples)
-            now = _first(params, active)
-            draw(self.kernel.architecture, now, jobs[:active], step)
+            now = _leading_values(params, active)
+            draw_random_parameters(self.kernel.architecture, now, jobs[:active], step)
             if done is None:
                 self.kernel.descend(now, x, y, rates.of_step(step, active), of_samples)
                 continue
             gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
             if pull is not None:
-                gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+                gradient.addcmul_(_leading_values(pull[0], active), now).sub_(
+                    _leading_values(pull[1], active)
+                )
                 self.kernel.architecture.clear_untrained(gradient)  # otherwise clipping would count them
             rate = rates.of_step(step, active)
             assert isinstance(rate, Tensor)
             self.optimizer.apply(
                 now,
                 gradient,
-                None if state is None else _first(state, active),
-                _first(done, active) + step,
+                None if state is None else _leading_values(state, active),
+                _leading_values(done, active) + step,
                 rate,
             )
             self.kernel.architecture.set_untrained(now, untrained)
-        undraw(self.kernel.architecture, params)
+        clear_random_parameters(self.kernel.architecture, params)
 
     def _start(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
         """Return the initial parameters, a new tensor [N, P]."""
@@ -343,7 +345,7 @@ def _payloads(nodes: list[GraphNode]) -> tuple[list[TrainJob], list[tuple[Factor
 T = TypeVar("T", Tensor, float | Tensor)
 
 
-def _first(values: T, count: int) -> T:
+def _leading_values(values: T, count: int) -> T:
     """Return the first rows, avoiding a view of all of them. A number applies to all rows."""
     return values if isinstance(values, float) or len(values) == count else values[:count]
 

@@ -11,7 +11,12 @@ from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.backends.kernels import Computed, ModelKernel
-from sim.learning.engine.graph.batches import Sampling, draw_batches, draw_batches_alone, first_positions
+from sim.learning.engine.graph.batches import (
+    Sampling,
+    draw_batches,
+    draw_batches_of_one_client,
+    first_positions,
+)
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import aligned_to_cache_lines, index_tensor
@@ -101,7 +106,7 @@ class BatchSampler:
         if self._always_all:
             positions = first_positions(len(jobs), steps, size)
         elif len(jobs) == 1 and self.sampling == "shuffled":
-            positions = draw_batches_alone(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
+            positions = draw_batches_of_one_client(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
         else:
             sampling = self.sampling
             positions = draw_batches(keys, first, counts, steps=steps, batch_size=size, sampling=sampling)

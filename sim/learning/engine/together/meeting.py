@@ -13,7 +13,7 @@ from sim.learning.engine.engine import Engine
 from sim.learning.engine.execution import Outputs
 from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.together.common_data import CommonData
-from sim.learning.engine.together.merging import Call, Merging
+from sim.learning.engine.together.merging import EngineCall, Merging
 from sim.learning.engine.together.shared_pool import SharedMatrix
 from sim.learning.engine.vector_pool import VectorPool
 
@@ -36,7 +36,7 @@ class Meeting:
         self.calls = self.merged = 0
         self._turns = [threading.Lock() for _ in range(runs)]  # free when it is the run's turn
         self._present = list(range(runs))
-        self._waiting: dict[int, list[Call] | str] = {}
+        self._waiting: dict[int, list[EngineCall] | str] = {}
         self._outcomes: dict[int, list[Outcome]] = {}
         self.changed: set[int] = set()
         self._engines: dict[int, Engine] = {}
@@ -102,7 +102,7 @@ class Meeting:
         if self._present:
             self._turns[self._next()].release()
 
-    def _wait(self, run: int, on: list[Call] | str) -> None:
+    def _wait(self, run: int, on: list[EngineCall] | str) -> None:
         self._waiting[run] = on
         chosen = self._next()
         if chosen != run:
@@ -150,11 +150,11 @@ class Meeting:
 
     # --- computation ----------------------------------------------------------------------------------------
 
-    def _parts(self, group: list[Call]) -> list[list[Call]]:
+    def _parts(self, group: list[EngineCall]) -> list[list[EngineCall]]:
         """Return calls with equal keys in parts, each for one call."""
         if len(group) == 1:
             return [group]
-        limit, parts, count = self._merging.limit(group[0]), [list[Call]()], 0
+        limit, parts, count = self._merging.limit(group[0]), [list[EngineCall]()], 0
         for call in group:
             if parts[-1] and count + len(call.nodes) > limit:
                 parts.append([])
@@ -163,7 +163,7 @@ class Meeting:
             count += len(call.nodes)
         return parts
 
-    def _results(self, part: list[Call]) -> Sequence[Outcome]:
+    def _results(self, part: list[EngineCall]) -> Sequence[Outcome]:
         """Return the results of one call, or if it fails, those of its calls one by one."""
         self.calls += 1
         self.merged += len(part)
@@ -175,12 +175,12 @@ class Meeting:
         return [outcome for call in part for outcome in self._results([call])]
 
 
-def _most_awaited(calls: list[Call]) -> list[Call]:
+def _most_awaited(calls: list[EngineCall]) -> list[EngineCall]:
     """Return the calls with the key that most runs wait for; the first of such keys.
 
     Arithmetic, which is cheap, comes before jobs: after it, more runs wait for the same jobs.
     """
-    alike: dict[Hashable, list[Call]] = defaultdict(list)
+    alike: dict[Hashable, list[EngineCall]] = defaultdict(list)
     for call in calls:
         alike[id(call) if call.key is None else call.key].append(call)
     return max(

@@ -14,14 +14,14 @@ from sim.learning.engine.execution import Outputs
 from sim.learning.engine.graph.batch_operations import BatchOperation
 from sim.learning.engine.graph.batch_operations import Outputs as ModelOutputs
 from sim.learning.engine.graph.nodes import GraphNode
-from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Rows, Train, ZeroUntrained
+from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, OutputRows, Train, ZeroUntrained
 from sim.learning.engine.graph.parts import ExtractPart, ReplacePart
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.together.common_data import CommonData
 
 
 @dataclass(eq=False)
-class Call:
+class EngineCall:
     """Call of one run that waits for its results.
 
     taken: row with the initial parameters of a single training job, in which the run expects the results.
@@ -32,7 +32,7 @@ class Call:
     run: int
     operation: Operation
     nodes: list[GraphNode]
-    taken: Rows | None
+    taken: OutputRows | None
     key: Hashable = None
     outcome: Outputs | Exception | None = None
 
@@ -52,7 +52,7 @@ class _TakenSlot:
 
     __slots__ = ("pool", "row")
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: OutputRows) -> None:
         self.pool, [self.row] = rows.pool, rows.rows
 
 
@@ -70,20 +70,20 @@ class Merging:
         """Forget the operations on the data of fewer runs."""
         self._merged.clear()
 
-    def call(self, run: int, nodes: list[GraphNode]) -> Call:
+    def call(self, run: int, nodes: list[GraphNode]) -> EngineCall:
         """Return a call of a run. Takes the row of a single training job."""
         operation: Operation = nodes[0].group
         taken = None
         if isinstance(operation, Train) and len(nodes) == 1:
             taken = operation.take_start(nodes[0])
-        call = Call(run, operation, nodes, taken)
+        call = EngineCall(run, operation, nodes, taken)
         call.key = self._key(call)
         return call
 
-    def results(self, calls: Sequence[Call]) -> list[Outputs]:
+    def results(self, calls: Sequence[EngineCall]) -> list[Outputs]:
         """Return the results of calls with equal keys, computed at once."""
         if len(calls) == 1:
-            return [alone(calls[0])]
+            return [compute_alone(calls[0])]
         operation = self._common(calls[0])
         nodes = [node for call in calls for node in self._moved(call)]
         compute = operation.run_together if isinstance(operation, Train) else operation.run
@@ -91,15 +91,15 @@ class Merging:
         found, first = list[Outputs](), 0
         for call in calls:
             end = first + len(call.nodes)
-            found.append(_part_of(call, values, first, end))
+            found.append(_slice_results(call, values, first, end))
             first = end
         return found
 
-    def limit(self, call: Call) -> int:
+    def limit(self, call: EngineCall) -> int:
         """Return the largest number of nodes of one call."""
         return self._common(call).rows_at_once()
 
-    def _common(self, call: Call) -> Operation:
+    def _common(self, call: EngineCall) -> Operation:
         """Return the operation on the data of all runs."""
         operation = call.operation
         if not isinstance(operation, Train | BatchOperation):
@@ -109,7 +109,7 @@ class Merging:
             self._merged[call.key] = replace(operation, sampler=replace(operation.sampler, subset=subset))
         return self._merged[call.key]
 
-    def _moved(self, call: Call) -> list[_Node]:
+    def _moved(self, call: EngineCall) -> list[_Node]:
         """Return the nodes of a call for the data of all runs."""
         operation, nodes = call.operation, call.nodes
         if not isinstance(operation, Train | BatchOperation):
@@ -132,7 +132,7 @@ class Merging:
 
     # --- keys -----------------------------------------------------------------------------------------------
 
-    def _key(self, call: Call) -> Hashable:
+    def _key(self, call: EngineCall) -> Hashable:
         """Return the key of a call, which states everything that affects it except nodes and clients."""
         operation = call.operation
         if id(operation) not in self._keys:
@@ -140,7 +140,7 @@ class Merging:
             number = None if found is None else self._numbers.setdefault(found, len(self._numbers))
             self._keys[id(operation)] = operation, number
         key = self._keys[id(operation)][1]
-        return key if key is None or not isinstance(operation, Train) else (key, *_arithmetic(call))
+        return key if key is None or not isinstance(operation, Train) else (key, *_arithmetic_traits(call))
 
     def _of_operation(self, run: int, operation: Operation) -> Hashable:
         """Return a key that two operations share if one call can compute both; None if it must run alone."""
@@ -199,7 +199,7 @@ def _may_merge(operation: Train | BatchOperation | ModelOutputs) -> bool:
     return not on_cpu or operation.kernel.is_exact(operation.computed)
 
 
-def alone(call: Call) -> Outputs:
+def compute_alone(call: EngineCall) -> Outputs:
     """Return the results of one call."""
     operation, nodes = call.operation, call.nodes
     if call.taken is not None:
@@ -208,14 +208,14 @@ def alone(call: Call) -> Outputs:
     return operation.run(nodes)
 
 
-def _arithmetic(call: Call) -> tuple[bool, bool]:
+def _arithmetic_traits(call: EngineCall) -> tuple[bool, bool]:
     """Return whether jobs have proximal pulls, and start from sums: both change the arithmetic of a call."""
     payloads = [node.payload for node in call.nodes]
     pulled = any(job.strengths for job, _ in payloads)
     return pulled, call.taken is None and any(factors != (1.0,) for _, factors in payloads)
 
 
-def _part_of(call: Call, values: Sequence[Tensor], first: int, end: int) -> Outputs:
+def _slice_results(call: EngineCall, values: Sequence[Tensor], first: int, end: int) -> Outputs:
     """Return rows [first, end) of each output as the results of a call."""
     parts = [each[first:end] for each in values]
     if call.taken is None:

@@ -35,13 +35,13 @@ class Dropout(nn.Dropout):
         draw = self.draw.detach()
         self._parameters["draw"] = draw + 1  # type: ignore[assignment]  # as in batch norms
         positions = torch.arange(x.numel(), device=x.device)
-        bits = _mixed(positions * 0x9E3779B1 + _mixed(draw.long()))
+        bits = _hash_bits(positions * 0x9E3779B1 + _hash_bits(draw.long()))
         kept = (bits >= int(self.p * (1 << 32))).view(x.shape)
         scale = 1 - self.p if self.p < 1 else 1.0
         return x.mul_(kept).div_(scale) if self.inplace else x * kept / scale
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def _hash_bits(numbers: Tensor) -> Tensor:
     """Return 32 pseudorandom bits of int64 numbers: the last step of MurmurHash3 (Appleby)."""
     bits = numbers & _MASK
     bits = ((bits ^ (bits >> 16)) * 0x85EBCA6B) & _MASK
