@@ -25,7 +25,7 @@ from sim.core.personalized_models import Ensemble, evaluated_models, models_and_
 from sim.core.rules import RunRules
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key
-from sim.learning.engine import Engine, Vector
+from sim.learning.engine import Engine, Scalar, Vector
 from sim.learning.engine.vector_pool import LazyPoolRows
 from sim.learning.evaluation import checksums_and_finite, measure_models
 from sim.results.measures import ALONE, MEASURES, OWN_METRICS, measure_called, model_metric_name
@@ -100,6 +100,8 @@ class Observer:
         converged = rules.converged
         self._plateau = None if converged is None else Plateau(converged, higher_is_better=higher)
         self._evaluated_s = -1.0
+        # By architecture: what was measured last (clients, models, objective), and the values.
+        self._latest: dict[str, tuple[object, Mapping[str, np.ndarray]]] = {}
         self._left: list[ClientLife] = []  # up at the last evaluation and not measured
         self._evaluations = 0
         self._first_checksums: dict[str, int] = {}
@@ -264,7 +266,7 @@ class Observer:
         numbers = [client.index for client in clients]
         shown = shown_by(clients)
         if shown is None:
-            measured = self._measured(clients, rows)
+            measured = self._measured_if_changed(clients, rows)
         else:
             first = [next(iter(models.values())) for models in shown]
             measured = self._measured(clients, *models_and_weights(self._engine, first))
@@ -293,6 +295,21 @@ class Observer:
                     now, [client.name for client in owners], model_metric_name(name, model), values.tolist()
                 )
 
+    def _measured_if_changed(
+        self, clients: Sequence[ClientLife], rows: LazyPoolRows
+    ) -> Mapping[str, np.ndarray]:
+        """Measure one model of each client; return the last values if these models were measured last.
+
+        All models are measured if one has changed: the last bits of a value may depend on the other models.
+        """
+        settings = clients[0].compute.settings
+        models = [client.index for client in clients], rows.serials, settings.objective
+        latest = self._latest.get(settings.architecture.key)
+        if latest is None or latest[0] != models or self._rules.own_metrics:
+            latest = models, self._measured(clients, rows)
+            self._latest[settings.architecture.key] = latest
+        return latest[1]
+
     def _measured(
         self, clients: Sequence[ClientLife], rows: Tensor | LazyPoolRows, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
@@ -309,13 +326,27 @@ class Observer:
         )
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
-        for client in up if overrides_hook(up, "weights") else ():
-            found = collaboration_weights(client, self.by_name, self._supervisor)
-            weights: Mapping[str, float] = {peer: float(weight) for peer, weight in found.items()}
+        of_clients = [
+            (client, collaboration_weights(client, self.by_name, self._supervisor))
+            for client in (up if overrides_hook(up, "weights") else ())
+        ]
+        numbers = iter(self._numbers([weight for _, found in of_clients for weight in found.values()]))
+        for client, found in of_clients:
+            weights: Mapping[str, float] = {peer: next(numbers) for peer in found}
             if client.actor is not None and getattr(client.actor, "weights_are_shares", False):
                 weights = remove_share_rounding(weights)
             for peer, weight in weights.items():
                 self.metrics.graph(now, client.index, self.by_name[peer].index, weight)
+
+    def _numbers(self, weights: Sequence[float | Scalar]) -> list[float]:
+        """Return weights as numbers; those of the engine are read at once."""
+        scalars = [weight for weight in weights if isinstance(weight, Scalar)]
+        if not scalars:
+            return [float(weight) for weight in weights]
+        rows = self._engine.held(scalars)
+        read = self._engine.read_measurement(lambda: {"weights": rows[:][:, 0].cpu().numpy()})
+        values = iter(read["weights"].tolist())
+        return [next(values) if isinstance(weight, Scalar) else float(weight) for weight in weights]
 
     def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up if overrides_hook(up, "coalition") else ():

@@ -98,7 +98,8 @@ def _measure_in_blocks(
             measures |= _measure_chunks(own, task, kernel, models, of_models, subset, numbers[block], length)
         return measures
 
-    for (block, _), of_block in zip(blocks, workers.each(measured, blocks), strict=True):
+    each = workers.each if len(blocks) > 1 else map  # a thread costs more than a small block
+    for (block, _), of_block in zip(blocks, each(measured, blocks), strict=True):
         for name, values in of_block.items():
             found[name][block] = values
     return found

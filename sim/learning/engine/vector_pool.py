@@ -201,6 +201,12 @@ class LazyPoolRows:
     def __getitem__(self, indices: slice | np.ndarray | list[int]) -> Tensor:
         return self._pool.gather(self._rows[indices])
 
+    @property
+    def serials(self) -> list[int]:
+        """Serial numbers of the vectors in the rows: equal numbers mean equal values."""
+        owners = self._pool.owners
+        return [owners[row] for row in self._rows.tolist()]
+
     def of(self, indices: list[int]) -> LazyPoolRows:
         """Return a part of these rows."""
         return LazyPoolRows(self._pool, self._rows[indices])
