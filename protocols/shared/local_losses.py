@@ -127,7 +127,7 @@ class PersonalizedModelLoss:
 
 def _projections(projections: Tensor | None) -> Tensor:
     if projections is None:
-        raise ValueError("the model has no projections: add 'projection' to `parts` of the method's class")
+        raise ValueError('the model has no projections: add "projection" to `parts` of the method')
     return projections
 
 

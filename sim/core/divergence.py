@@ -47,7 +47,7 @@ class Divergence:
         finite: bool [N], True if all parameters are finite. measured: metrics [N], by name. tested: bool
         [N], True for clients with test samples; metrics of others are undefined.
         """
-        found = _not_finite(finite, measured, tested)
+        found = _non_finite_positions(finite, measured, tested)
         if self.first is None and found:
             position = min(found)
             self.first = NonFinite(clients[position], time_s, found[position])
@@ -60,7 +60,9 @@ class Divergence:
                 self.present.pop(client, None)
 
 
-def _not_finite(finite: np.ndarray, measured: Mapping[str, np.ndarray], tested: np.ndarray) -> dict[int, str]:
+def _non_finite_positions(
+    finite: np.ndarray, measured: Mapping[str, np.ndarray], tested: np.ndarray
+) -> dict[int, str]:
     """Return the positions of models that are not finite, each with "parameters" or the name of a metric."""
     found = dict.fromkeys(np.flatnonzero(~finite).tolist(), "parameters")
     for name, values in measured.items():

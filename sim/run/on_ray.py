@@ -21,7 +21,7 @@ from sim.errors import UserError, one_line, require_packages
 from sim.learning.engine import ClientData, Engine
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph.nodes import Slot
-from sim.learning.engine.parcels import Packer, Parcel, Unpacker, compute_parcel
+from sim.learning.engine.parcels import Parcel, ParcelPickler, ParcelUnpickler, compute_parcel
 from sim.learning.engine.workers import Workers
 from sim.plugins.source_files import INSTALLED
 from sim.run.foreign_draws import generator_states
@@ -136,7 +136,7 @@ class RayWorkers(Workers):
         super().__init__(slots if stated == "auto" else stated)
         warnings.filterwarnings("ignore", _READ_ONLY)
         self._part = ray.remote(_compute_parcel).options(num_cpus=threads, max_retries=TRIES - 1)
-        self._setup = ray.put((_result_conditions(), threads, Packer().pack(data)))
+        self._setup = ray.put((_result_conditions(), threads, ParcelPickler().pack(data)))
         self._kernels: dict[ModelKernel, Any] = {}
         self._slots: WeakKeyDictionary[Slot, Any] = WeakKeyDictionary()
         self._lock = Lock()
@@ -149,14 +149,14 @@ class RayWorkers(Workers):
             raise UserError(f"--on ray: coterie does not work on the cluster's nodes: {reason}") from error
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        packer = Packer(self._data, [])
+        packer = ParcelPickler(self._data, [])
         parcel = packer.pack((function, arguments))
         reply = self._reply(self._sent(packer, parcel))
         if reply is None:
             return function(*arguments)
-        return Unpacker(reply, rows=packer.rows).load()
+        return ParcelUnpickler(reply, rows=packer.rows).load()
 
-    def _sent(self, packer: Packer, parcel: Parcel) -> Any:
+    def _sent(self, packer: ParcelPickler, parcel: Parcel) -> Any:
         """Send a parcel, and return the reference of its reply."""
         assert packer.kernels is not None
         arrays: list[Any] = list(parcel.arrays)
@@ -175,7 +175,7 @@ class RayWorkers(Workers):
         """Return the reference of a kernel, which is sent once."""
         if kernel not in self._kernels:
             try:
-                self._kernels[kernel] = self._ray.put(Packer().pack(kernel))
+                self._kernels[kernel] = self._ray.put(ParcelPickler().pack(kernel))
             except Exception as error:  # pickle raises any kind
                 key = kernel.architecture.key
                 raise UserError(f"--on ray: {key} cannot be sent to other processes: {error}") from error
@@ -229,7 +229,7 @@ def _engine(setup: Any) -> Engine:
             raise UserError(f"--on ray: {where}, but the run's machine has {conditions[name]}")
     torch.set_num_threads(threads)
     warnings.filterwarnings("ignore", _READ_ONLY)
-    return Engine(Unpacker(data).load(), seed=0)
+    return Engine(ParcelUnpickler(data).load(), seed=0)
 
 
 @cache
@@ -237,7 +237,7 @@ def _loaded(kernel: Any) -> ModelKernel:
     import ray
 
     try:
-        loaded: ModelKernel = Unpacker(ray.get(kernel)).load()
+        loaded: ModelKernel = ParcelUnpickler(ray.get(kernel)).load()
     except Exception as error:  # the user's code raises any kind
         reason = one_line(f"{type(error).__name__}: {error}")
         raise UserError(f"--on ray: a node of the cluster cannot load the model: {reason}") from error

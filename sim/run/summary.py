@@ -214,7 +214,7 @@ def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
 def _of_the_failures(simulation: Simulation, up: Collection[str]) -> dict[str, Any]:
     failures = simulation.supervisor.failures
     return {
-        "non_finite": _non_finite(simulation, up),
+        "non_finite": _non_finite_models(simulation, up),
         "failed": _failed(failures),
         "failures": failures_in_short(failures),
         "failure_traceback": failures[0].traceback if failures else None,
@@ -323,7 +323,7 @@ def undefined_metric_lines(simulation: Simulation) -> list[str]:
     return lines
 
 
-def _non_finite(simulation: Simulation, up: Collection[str]) -> dict[str, Any] | None:
+def _non_finite_models(simulation: Simulation, up: Collection[str]) -> dict[str, Any] | None:
     """Return the first model that was not finite, and clients that are up with one at the end, or None."""
     divergence = simulation.observer.divergence
     if (first := divergence.first) is None:

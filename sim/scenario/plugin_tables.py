@@ -15,7 +15,7 @@ POINTS = annotated(Sections, PluginPoint)
 """All tables that may name the user's code, by path, with their other kinds."""
 
 
-def with_plugins(
+def merge_user_tables(
     raw: dict[str, Any], validated: Callable[..., Any], *, code: bool
 ) -> tuple[tuple[Plugin, ...], dict[str, Any]]:
     """Return the user code in the tables of a scenario, and the contents with sections for these tables.

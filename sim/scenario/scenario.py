@@ -23,7 +23,7 @@ from sim.plugins.loader import Plugin, absolute_name
 from sim.scenario.cross_checks import section_contradictions, unmet_requirements
 from sim.scenario.key_path import set_value_at, value_at
 from sim.scenario.overrides import apply, merge_contents, overlap, remove_unused_keys
-from sim.scenario.plugin_tables import with_plugins
+from sim.scenario.plugin_tables import merge_user_tables
 from sim.scenario.protocol_errors import naming_users_line, protocol_objective, require_statable
 from sim.scenario.protocol_lookup import given_protocol, load_protocol
 from sim.scenario.reading import (
@@ -311,13 +311,13 @@ def _scenario_fields(
     typed = value_at(raw, "protocol.name")
     if isinstance(typed, str):
         set_value_at(raw, "protocol.name", absolute_name(typed))
-    plugins, contents = with_plugins(raw, file.validated, code=code)
+    plugins, contents = merge_user_tables(raw, file.validated, code=code)
     sections = file.validated(Sections, contents)
     name = sections.protocol.name
     chosen = given if given and given.name == name else load_protocol(name, code=code)
     method: type[Client] = chosen.found
     if typed != named and (removed := remove_unused_keys(method, raw, sections.network, file.stated)):
-        plugins, contents = with_plugins(raw, file.validated, code=code)
+        plugins, contents = merge_user_tables(raw, file.validated, code=code)
         sections = file.validated(Sections, contents)
         notices.append(f"removed, as {_removal_reasons(removed, str(typed))}")
     stated_of = {key: value for key, value in raw["protocol"].items() if key != "name"}

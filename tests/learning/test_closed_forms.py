@@ -235,7 +235,7 @@ def test_a_derived_class_may_have_another_loss() -> None:
 
 def test_what_a_model_lacks_is_said() -> None:
     leaves, y = leaves_of(Sizes(1, 2, 3, 2), 0, torch.float32), torch.zeros(1, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match='"projection" in its parts'):
+    with pytest.raises(ValueError, match='"projection" to `parts`'):
         PersonalizedModelLoss().output_gradients(columns(leaves)._replace(projections=None), y)
     with pytest.raises(ValueError, match='no parameter "prototypes"; they have head'):
         PersonalizedModelLoss().output_gradients(columns(leaves)._replace(parameters={"head": y}), y)

@@ -9,7 +9,7 @@ from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.samples import ClientData
-from sim.learning.engine.parcels import Packer, Parcel, Unpacker, compute_parcel
+from sim.learning.engine.parcels import Parcel, ParcelPickler, ParcelUnpickler, compute_parcel
 from sim.learning.engine.workers import Workers
 from sim.learning.models.kinds import MODELS
 from tests.learning.engines import SHAPES, Jobs, client_data, course, new_engine
@@ -29,21 +29,21 @@ class Elsewhere(Workers):
     def __init__(self, data: ClientData) -> None:
         super().__init__(1)
         self.data = data
-        self.there = Engine(Unpacker(sent(Packer().pack(data))).load(), seed=0)
+        self.there = Engine(ParcelUnpickler(sent(ParcelPickler().pack(data))).load(), seed=0)
         self.kernels: list[ModelKernel] = []
         self.kernels_there: list[ModelKernel] = []
         self.calls = 0
 
     def call(self, function: Any, *arguments: Any) -> Any:
         self.calls += 1
-        packer = Packer(self.data, self.kernels)
+        packer = ParcelPickler(self.data, self.kernels)
         parcel = packer.pack((function, arguments))
         for kernel in self.kernels[len(self.kernels_there) :]:
-            self.kernels_there.append(Unpacker(sent(Packer().pack(kernel))).load())
+            self.kernels_there.append(ParcelUnpickler(sent(ParcelPickler().pack(kernel))).load())
         held = self.there.rows_held
         reply = compute_parcel(sent(parcel), self.there, self.kernels_there)
         assert self.there.rows_held == held  # it keeps none
-        return Unpacker(sent(reply), rows=packer.rows).load()
+        return ParcelUnpickler(sent(reply), rows=packer.rows).load()
 
 
 CLIENTS = 5

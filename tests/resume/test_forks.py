@@ -135,7 +135,7 @@ def numbers(stored: dict[str, Any], axis: str) -> list[float]:
 
 def report_shows_both_futures(fork: Path, parent: Path) -> None:
     page = (fork / "report.html").read_text()
-    stored = re.search(r'id="two-futures-figure">(.*?)</script>', page)
+    stored = re.search(r'id="fork-and-parent-curves-figure">(.*?)</script>', page)
     assert stored is not None
     lines = {each["name"]: each for each in json.loads(stored[1])["data"]}
     assert list(lines) == ["before the fork", "this run", "parent"]

@@ -9,7 +9,7 @@ import torch
 from sim.learning.engine.backends.kernels import ModelKernel
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.graph.samples import ClientData
-from sim.learning.engine.parcels import Packer, Unpacker, compute_parcel
+from sim.learning.engine.parcels import ParcelPickler, ParcelUnpickler, compute_parcel
 from sim.learning.engine.workers import Workers
 
 
@@ -27,7 +27,7 @@ class DeviceWorkers(Workers):
         self._idle: SimpleQueue[Engine | None] = SimpleQueue()
         self._idle.put(None)  # the first device
         for device in devices[1:]:
-            copy: ClientData = Unpacker(Packer(device=device).pack(data)).load()
+            copy: ClientData = ParcelUnpickler(ParcelPickler(device=device).pack(data)).load()
             self._idle.put(Engine(copy, seed=0, device=device))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -38,8 +38,8 @@ class DeviceWorkers(Workers):
             # One stream per device orders all work: rows and memory are reused only after earlier reads. A
             # copy therefore comes after the work that the first device has been given before.
             kernels: list[ModelKernel] = []  # usable on any device
-            packer = Packer(self._data, kernels, device=other.device)
+            packer = ParcelPickler(self._data, kernels, device=other.device)
             reply = compute_parcel(packer.pack((function, arguments)), other, kernels, self._home)
-            return Unpacker(reply, rows=packer.rows).load()
+            return ParcelUnpickler(reply, rows=packer.rows).load()
         finally:
             self._idle.put(other)

@@ -46,7 +46,7 @@ def _reduce_node(node: GraphNode) -> tuple[Any, ...]:
     return GraphNode, (node.group, node.inputs, node.payload)
 
 
-class Packer(pickle.Pickler):
+class ParcelPickler(pickle.Pickler):
     """Pickler of one parcel.
 
     data: data that the other end already has; the parcel contains only the names of its subsets. kernels:
@@ -123,7 +123,7 @@ def _index_in(known: list[Any], each: object) -> int:
     return len(known) - 1
 
 
-class Unpacker(pickle.Unpickler):
+class ParcelUnpickler(pickle.Unpickler):
     """Unpickler of one parcel from a trusted process: unpickling may execute code.
 
     engine: has the named data, and the pools for rows. kernels: in the other end's order. rows: expected
@@ -142,7 +142,7 @@ class Unpacker(pickle.Unpickler):
         self._arrays, self._engine, self._kernels = parcel.arrays, engine, kernels
 
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
-        """Return the object of a name from `Packer.persistent_id`."""
+        """Return the object of a name from `ParcelPickler.persistent_id`."""
         kind, which, *others = name
         if kind == "tensor":
             return torch.as_tensor(self._arrays[which])
@@ -173,10 +173,10 @@ def compute_parcel(
 
     home: target device of the result, in this process.
     """
-    unpacker = Unpacker(parcel, engine, kernels)
+    unpacker = ParcelUnpickler(parcel, engine, kernels)
     function, arguments = unpacker.load()
     try:
-        return Packer(rows=unpacker.rows, device=home).pack(function(*arguments))
+        return ParcelPickler(rows=unpacker.rows, device=home).pack(function(*arguments))
     finally:
         for rows in unpacker.rows:
             for row in rows.rows:

@@ -22,7 +22,7 @@ class Workers:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function on behalf of one of the threads, and return its result.
 
-        The function must have no side effects except on `Rows` arguments. A `Packer` must be able to pickle
-        the function and its arguments.
+        The function must have no side effects except on `OutputRows` arguments. A `ParcelPickler` must be
+        able to pickle the function and its arguments.
         """
         return function(*arguments)

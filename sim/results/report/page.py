@@ -130,7 +130,10 @@ def _fork_comparison(view: RunView) -> Section | None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}. "
     lead += f"The two runs are identical until {text.duration(view.fork_s)}."
-    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.fork_and_parent_curves(view))]
+    blocks: list[Block] = [
+        Paragraph(lead),
+        *_picture("fork-and-parent-curves", curves.fork_and_parent_curves(view)),
+    ]
     if (table := curves.fork_differences_table(view)) is not None:
         lead = "Each client is compared at the last time at which both runs evaluated it."
         blocks += [Heading("Difference by client"), Paragraph(lead), table]

@@ -74,7 +74,7 @@ class _Failed(_Table):
     first: _FirstFailure
 
 
-class _NotFinite(_Table):
+class _NonFiniteModels(_Table):
     found: str
     client: str
     seconds: int | float
@@ -166,7 +166,7 @@ class _Summary(_Table):
     budget: NotRequired[_Budget | None]
     energy: NotRequired[_Energy | None]
     failed: NotRequired[_Failed | None]
-    non_finite: NotRequired[_NotFinite | None]
+    non_finite: NotRequired[_NonFiniteModels | None]
     interrupted: NotRequired[bool]
     finished: NotRequired[bool]
     ended_by: NotRequired[str | None]

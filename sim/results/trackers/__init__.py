@@ -22,9 +22,9 @@ def write_for(tracker: str, directory: RunDirectory) -> Path:
 
     Raises OSError, and TrackerFailed for all other errors of the tracker.
     """
-    opened = import_module(f"{__name__}.{tracker}").opened
+    open_tracker = import_module(f"{__name__}.{tracker}").open_tracker
     try:
-        with opened(directory) as (write, path):
+        with open_tracker(directory) as (write, path):
             for evaluation in evaluations(directory):
                 write(evaluation, round(evaluation.time * 1000))
     except OSError:

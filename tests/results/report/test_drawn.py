@@ -40,8 +40,8 @@ ELSEWHERE = (
     "latencies",
     "models_over_time",
     "network_map",
-    "two_futures",
-    "waited_for",
+    "fork_and_parent_curves",
+    "waits_by_peer_figure",
 )
 """Builders of pictures of what `write_run` leaves out: other tests draw these pictures."""
 
@@ -58,7 +58,7 @@ def test_each_picture_is_drawn_by_a_test(tmp_path: Path) -> None:
         if "Figure" in str(inspect.signature(found).return_annotation)
         if list(inspect.signature(found).parameters)[:1] == ["view"]
     }
-    needs_more = ("measured", "observed")  # which values to draw, and not only the run
+    needs_more = ("measure_curve", "observation_curve")  # which values to draw, and not only the run
     blank = [name for name, draw in builders.items() if name not in needs_more and not draw(view)]
     require_listed(blank, ELSEWHERE, f"ELSEWHERE in {__file__}, and draw it in a test that names it")
     tests = [path for path in FOLDER.parents[2].joinpath("tests").rglob("*.py") if path != Path(__file__)]
