@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class JointRunHook(RunHook):
-    """Place of run number `run` among runs that compute together."""
+    """Hook by which run number `run` computes together with other runs."""
 
     ends_run: ClassVar[bool] = True
 

@@ -197,8 +197,8 @@ class PoissonChurn(SessionsOfAnybody):
     session: SessionLength
     """Length of a session."""
     up_at_start: Share = 0.0
-    """Share of the pool that is up at the start; each of these clients starts a session at 0. If session
-    lengths are not exponential, the population takes a few sessions to settle."""
+    """Share of the process's clients that is up at the start; each of these clients starts a session at 0. If
+    session lengths are not exponential, the population takes a few sessions to settle."""
 
     @property
     def interval(self) -> tuple[str, float]:
@@ -282,7 +282,7 @@ class TraceChurn(SessionsOfAnybody):
 
 
 class TableChurn(SessionsOfEach):
-    """A table lists the sessions of each client of the pool, for example measured sessions. A client without
+    """A table lists the sessions of each client in `clients`, for example measured sessions. A client without
     a row never joins."""
 
     kind: Literal["table"]

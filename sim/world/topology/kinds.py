@@ -62,7 +62,10 @@ class TopologyKind(Settings):
         """Return the links between n clients. Raises UserError if they are impossible."""
 
     def links(self, n: int) -> int:
-        """Return the approximate number of links (0: few). Raises UserError if never connected."""
+        """Return the approximate number of links; 0 if they are too few to matter.
+
+        Raises UserError if no graph of this kind can be connected.
+        """
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
