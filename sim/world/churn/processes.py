@@ -187,8 +187,8 @@ class PoissonChurn(SessionsOfAnybody):
     """Clients arrive at random and stay for a session.
 
     The client that has been away the longest arrives. If all clients are up, the arrival is turned away
-    (`turned_away` in the summary). Name many more `clients` than are up on average: the mean
-    number of clients that are up is the mean session length divided by `every`.
+    (`turned_away` in the summary). Name many more `clients` than the mean population,
+    which is the mean session length divided by `every`.
     """
 
     kind: Literal["poisson"]
