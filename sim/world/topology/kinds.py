@@ -73,7 +73,7 @@ class TopologyKind(Settings):
         yield from ()
 
     def require_possible(self, n: int) -> None:
-        """Raise UserError if the graph would not fit in memory or could not be connected. Creates no graph."""
+        """Raise UserError if the graph cannot fit in memory or cannot be connected. Creates no graph."""
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(
