@@ -85,7 +85,7 @@ class Choco(Client):
         copy = self.copies[peer]
         if change.number == copy.number + 1:
             self.copies[peer] = self.followed(copy, change)
-        elif change.number != copy.number:  # separate rounds: neither client received the other's changes
+        elif change.number != copy.number:  # the clients were in separate rounds and missed changes
             try:
                 self.copies[peer] = await self.ask(peer, Ask(), timeout=self.settings.patience)
                 self.observe("asked", 1.0)

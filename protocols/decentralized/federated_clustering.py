@@ -12,8 +12,8 @@ cluster. A round costs n^2 gradients. The learned graph has a weight of 1 for ea
 last repetition (sweep).
 
 The paper's text was not available: this follows general knowledge of it, and tau, which it leaves to tuning,
-is coterie's choice. Differences from the paper: a gradient is the change by `local_steps` of training, which
-count as steps.
+is coterie's choice. Differences from the paper: a gradient is the change that `local_steps` of training make;
+these count as steps.
 """
 
 from collections.abc import Mapping

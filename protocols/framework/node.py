@@ -455,7 +455,7 @@ class Node(Actor):
         return self.compute.part(of, name, row)
 
     def with_part(self, of: Vector, name: str, part: Vector, row: int | None = None) -> Vector:
-        """Return a model like `of` with another part, or another row of it; deferred."""
+        """Return `of` with its part `name`, or one row of this part, replaced by `part`; deferred."""
         return self.compute.with_part(of, name, part, row)
 
     def trainable(self, of: Vector) -> Vector:

@@ -209,7 +209,7 @@ class Coordinator(Component):
         await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
     async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
-        """Send a client its assignment until the client confirms it."""
+        """Send a client its assignment repeatedly until the client confirms it."""
         pareto = await self.search.front.model(assignment.shares)
         full = None if assignment.full is None else await self.search.front.model(assignment.full)
         settled = Members(

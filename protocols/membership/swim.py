@@ -137,7 +137,7 @@ class FailureDetector:
         self._members: dict[str, _WatchedMember] = {}
         self._tell: Tell | None = None  # None while this client is down
         self._timer: asyncio.TimerHandle | None = None
-        self._turn: list[str] = []  # members still to be pinged in this pass, the next one last
+        self._turn: list[str] = []  # members not yet pinged in this pass; the last one is next
         self._pinged: str | None = None  # member with an awaited ack
         self._number = 0
         self._period_ends_s = 0.0

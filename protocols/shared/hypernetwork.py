@@ -4,8 +4,9 @@ Inputs [N] -> hidden layers -> parameters [P] of the model, with a linear output
 parameters are one flat vector: for each layer the matrix [out, in], row by row, then the biases [out].
 
 Training it requires neither the data nor the model's architecture: clients get the model, and answer with
-gradients at the model, or with the change by training. The chain rule converts the answers into gradients
-with respect to the hypernetwork's parameters and inputs. All functions are pure and run under `apply`.
+gradients at the model, or with the change that training made. The chain rule converts the answers into
+gradients with respect to the hypernetwork's parameters and inputs. All functions are pure and run under
+`apply`.
 """
 
 import itertools

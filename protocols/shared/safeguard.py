@@ -25,9 +25,9 @@ PAUSE_MAX = 16
 
 
 class Safeguard(Component):
-    """Choice between own training and help of peers, by a client that is far behind its peers.
+    """Choice between a client's own training and its peers' help, by a client that is far behind its peers.
 
-    Each comparison is on the held-out samples or, if the method has none, on a batch of training samples,
+    Each comparison uses the held-out samples or, if the method has none, a batch of training samples,
     and takes a third of a training step per model and batch. If no help is better, the client trains
     alone for 1, 2, 4, ... iterations. Other clients compare nothing.
 

@@ -41,7 +41,8 @@ def init(
         kind = "".join(part.capitalize() for part in name.split("_"))
         written = {out / pattern.format(name=name): template for pattern, template in _FILES.items()}
         if existing := [str(path) for path in written if path.exists() or path.is_symlink()]:
-            raise UserError(f"{', '.join(existing)}: exists already; choose another name or --out")
+            verb = "exists" if len(existing) == 1 else "exist"
+            raise UserError(f"{', '.join(existing)}: already {verb}; choose another name or --out")
         try:
             out.mkdir(parents=True, exist_ok=True)
             for path, template in written.items():

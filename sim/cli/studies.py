@@ -316,7 +316,7 @@ def runs(
         from sim.studies.listing import COLUMNS, filter_and_sort_runs, runs_in
 
         if folder is not None and out is not None and folder != out:
-            raise UserError(f"--out {out}: names another folder than {folder}; pass only one of them")
+            raise UserError(f"--out {out}: differs from FOLDER, {folder}; pass only FOLDER or --out")
         rows = filter_and_sort_runs(runs_in(folder or out or Path("runs")), where or (), sort)
     if as_csv:
         writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Queues of a virtual loop, as seen by the tasks and events in them."""
+"""The parts of a virtual loop that its timers, tasks and events use."""
 
 from __future__ import annotations
 

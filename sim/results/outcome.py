@@ -32,12 +32,13 @@ def result_sentence(summary: Mapping[str, Any]) -> str:
         measure, mean = found
         reached = f"the {measure.label} is {measure.text(mean)} on average"
         if measure.name == "accuracy":
-            reached = f"the clients reach {measure.text(mean)} on average"
+            reached = f"the clients that are up reach a mean accuracy of {measure.text(mean)}"
         parts.append(reached)
         if gains.get("mean_gain") is not None:
             better, difference = summary["better_than_alone"], measure.difference(gains["mean_gain"])
             some = f"{text.share(better)} of the clients do"
-            who = {0.0: "no client does", 1.0: "all clients do"}.get(better, some)
+            all_do = "the client does" if gains.get("better") == 1 else f"all {gains['better']:,} do"
+            who = {0.0: "no client does", 1.0: all_do}.get(better, some)
             parts.append(f"{who} better than alone, with a mean difference of {difference}")
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:

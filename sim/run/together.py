@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class JointRunHook(RunHook):
-    """Place of run number `run` among runs that compute together."""
+    """Hook by which run number `run` computes together with other runs."""
 
     ends_run: ClassVar[bool] = True
 
@@ -49,10 +49,10 @@ class JointRunHook(RunHook):
 
 
 def run_together(runs: Sequence[Callable[[JointRunHook | None], Result]]) -> list[Result]:
-    """Call functions that each run a scenario with the given seat; return their results.
+    """Call functions that each run a scenario with the given hook; return their results.
 
     The runs have equal settings of the process, such as threads and precision. A run whose vectors were in
-    reference cycles is repeated alone, without a seat: only then are they freed at the same times as in a
+    reference cycles is repeated alone, without a hook: only then are they freed at the same times as in a
     separate run.
     """
     meeting = Meeting(len(runs))

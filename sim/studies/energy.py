@@ -15,7 +15,7 @@ NAMES = {"joules": "energy", "cost": "cost of energy", "co2_grams": "CO2"}
 
 
 def states_energy(runs: Iterable[StudiedRun]) -> bool:
-    """Return True if a run states constants of energy."""
+    """Return True if any run states energy constants."""
     return any(run.view.get(ENERGY) is not None for run in runs)
 
 

@@ -119,7 +119,7 @@ def filter_and_sort_runs(rows: Sequence[Row], where: Sequence[str], sort: str | 
     for condition in where:
         match = re.fullmatch(r"\s*(\w+)\s*([=~])\s*(.*?)\s*", condition)
         if match is None or match[1] not in COLUMNS:
-            allowed = f"column=value or column~substring, with a column of {', '.join(COLUMNS)}"
+            allowed = f"column=value or column~substring, where column is one of {', '.join(COLUMNS)}"
             raise UserError(f"--where {condition}: must be {allowed}")
         column, sign, wanted = match.groups()
         kept = [

@@ -57,7 +57,7 @@ def test_runs_takes_the_folder_as_out(runs: Path) -> None:
     assert coterie("runs", "--out", runs, "--csv") == coterie("runs", runs, "--csv") != ""
     assert coterie("runs", runs, "--out", runs, "--csv") == coterie("runs", runs, "--csv")
     result = CliRunner().invoke(app, ["runs", str(runs), "--out", "elsewhere"])
-    assert result.exit_code == 2 and "--out elsewhere: names another folder than" in result.stderr
+    assert result.exit_code == 2 and "--out elsewhere: differs from FOLDER, " in result.stderr
 
 
 def test_a_shell_completes_commands_and_options() -> None:

@@ -49,7 +49,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     mine = tmp_path / "helper.toml"
     mine.write_text("mine", encoding="utf-8")
     code, written, said = _init("helper", "--out", tmp_path)
-    assert (code, written) == (2, "") and f"{mine}: exists already" in said
+    assert (code, written) == (2, "") and f"{mine}: already exists" in said
     assert mine.read_text(encoding="utf-8") == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["helper.toml"]
 

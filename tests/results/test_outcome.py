@@ -68,7 +68,7 @@ def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_bac
 @pytest.mark.parametrize(
     ("better", "gain", "said"),
     [
-        (1.0, 0.057, "all clients do better than alone, with a mean difference of +5.7 points"),
+        (1.0, 0.057, "all 4 do better than alone, with a mean difference of +5.7 points"),
         (
             0.5,
             -0.01,
@@ -83,12 +83,12 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
     summary = {
         "accuracy": {"clients": 4, "mean": 0.9},
         "better_than_alone": better,
-        "help": {"mean_gain": gain},
+        "help": {"better": int(4 * better), "mean_gain": gain},
         "population": {"newcomers": 1, "caught_up": 1, "departures": 3, "recovered": 2},
     }
     assert plain(result_sentence(summary)) == (
-        f"The clients reach 90.0% on average; {said}; the newcomer caught up with the other clients; "
-        "after 2 of 3 departures, the other clients recovered fully."
+        f"The clients that are up reach a mean accuracy of 90.0%; {said}; the newcomer caught up with the "
+        "other clients; after 2 of 3 departures, the other clients recovered fully."
     )
 
 

@@ -279,7 +279,7 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(file)])
     assert result.exit_code == 2
     assert 'model.base = "base.safetensors": no such file in the current folder' in result.output
-    assert "`coterie pretrain` makes english.safetensors" in result.output
+    assert "run `coterie pretrain` (default file: english.safetensors)" in result.output
 
 
 @pytest.mark.long

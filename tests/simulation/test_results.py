@@ -137,7 +137,7 @@ def test_what_help_was_worth_is_recorded_for_each_client(directory: RunDirectory
     assert help_["least"]["gain"] == min(gains.values()) == gains[help_["least"]["client"]]
     assert help_["most"]["gain"] == max(gains.values()) == gains[help_["most"]["client"]]
     page = (directory.path / "report.html").read_text(encoding="utf-8")
-    assert "alone, at the end" in page and "smallest gain first" in page
+    assert "mean of clients trained alone (final)" in page and "smallest gain first" in page
 
 
 def test_the_steps_of_all_clients_are_the_engines_updates(directory: RunDirectory) -> None:

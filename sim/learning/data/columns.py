@@ -69,7 +69,10 @@ def _read(section: TableKeys, folder: DataFolder, key: str, path: str) -> TableP
 
 
 def dataset_of_columns(section: TabularData, given: Mapping[str, TablePart]) -> Dataset:
-    """Return the data set of the columns of tables, "train" and optionally "test". Raises UserError."""
+    """Return the data set of these tables: "train", and optionally "test" and "validation".
+
+    Raises UserError for columns that do not fit the settings.
+    """
     section = section.with_features(given["train"].frame.columns)
     if not section.features:
         problem = "has no feature column besides label and client; at least one is needed"

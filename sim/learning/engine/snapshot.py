@@ -26,7 +26,7 @@ class VectorId(NamedTuple):
 class PoolSnapshot(NamedTuple):
     """Content of a pool.
 
-    free: the free rows, the next one to be taken last. rows: values of the held rows, in ascending order of
+    free: the free rows; the last one is taken next. rows: values of the held rows, in ascending order of
     the rows, [held, width]. owners: for each held row, the serial of the `Slot` that holds it.
     """
 

@@ -91,7 +91,8 @@ class Lora(ModelSection):
         try:
             file = folder.file("model.base", self.base)
         except UserError as error:
-            raise UserError(f"{error.problem}; `coterie pretrain` makes english.safetensors") from None
+            advice = "to create a base, run `coterie pretrain` (default file: english.safetensors)"
+            raise UserError(f"{error.problem}; {advice}") from None
         base = load_base(file)
         shape, about = base.shape, f'model.base = "{self.base}"'
         if base.tokenizer not in (None, dataset.tokenizer):
@@ -108,7 +109,7 @@ class Lora(ModelSection):
         if unknown := [target for target in self.targets or () if target not in shape.layers]:
             problem = f"has {shape.family}'s architecture, without this layer"
             raise UserError(
-                f'model.targets = "{unknown[0]}": {about} {problem}; use layers of {", ".join(shape.layers)}'
+                f'model.targets = "{unknown[0]}": {about} {problem}; choose from {", ".join(shape.layers)}'
             )
         return base
 

@@ -49,7 +49,7 @@ def progress_over_time(view: RunView) -> Figure | None:
     if alone is not None and not np.isnan(alone).all():  # a level for comparison
         level = Series(np.array([0.0, view.end_s]) / unit_s, np.full(2, np.nanmean(alone)))
         hover = f"Mean after the same number of steps alone <b>{measure.y}</b>"
-        figure.add(line(level, "alone, at the end", FAINT, hover, dash="dot"))
+        figure.add(line(level, "mean of clients trained alone (final)", FAINT, hover, dash="dot"))
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
     _draw_budget_ends(figure, view, unit_s)

@@ -167,7 +167,7 @@ def _graph(view: RunView) -> Section:
         )
     if view.clusters is not None:
         lead += " Clients are sorted by true cluster"
-        lead += ", marked by outlines." if "shapes" in figure.layout else "."
+        lead += "; outlines mark the clusters." if "shapes" in figure.layout else "."
     blocks: list[Block] = _graph_drawing(view)
     blocks += [
         Heading("Weights by pair"),

@@ -36,14 +36,15 @@ class StudyCopy(NamedTuple):
 def find_study(path: Path) -> tuple[Path, StudyFile | None]:
     """Return the study's file, and its entry in the index if `path` is a sweep's folder or index.
 
-    Raises UserError for a folder whose sweep kept no study.
+    Raises UserError if the folder of a sweep contains no copy of the study's file.
     """
     folder = path.parent if path.name == INDEX else path
     if not (folder / INDEX).is_file():
         return path, None
     study = SweepIndex.read(folder).study
     if study is None:
-        raise UserError("the sweep kept no study; name its scenario file", folder)
+        problem = "the folder contains no copy of the sweep's study file; pass the study file itself"
+        raise UserError(problem, folder)
     return folder / study.file, study
 
 

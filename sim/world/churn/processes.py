@@ -187,8 +187,8 @@ class PoissonChurn(SessionsOfAnybody):
     """Clients arrive at random and stay for a session.
 
     The client that has been away the longest arrives. If all clients are up, the arrival is turned away
-    (`turned_away` in the summary). Make the pool large compared to the mean population, which is the mean
-    session length over `every`.
+    (`turned_away` in the summary). Name many more `clients` than the mean population,
+    which is the mean session length divided by `every`.
     """
 
     kind: Literal["poisson"]
@@ -197,8 +197,8 @@ class PoissonChurn(SessionsOfAnybody):
     session: SessionLength
     """Length of a session."""
     up_at_start: Share = 0.0
-    """Share of the pool that is up at the start; each of these clients starts a session at 0. If session
-    lengths are not exponential, the population takes a few sessions to settle."""
+    """Share of the process's clients that is up at the start; each of these clients starts a session at 0. If
+    session lengths are not exponential, the population takes a few sessions to settle."""
 
     @property
     def interval(self) -> tuple[str, float]:
@@ -282,7 +282,7 @@ class TraceChurn(SessionsOfAnybody):
 
 
 class TableChurn(SessionsOfEach):
-    """A table lists the sessions of each client of the pool, for example measured sessions. A client without
+    """A table lists the sessions of each client in `clients`, for example measured sessions. A client without
     a row never joins."""
 
     kind: Literal["table"]

@@ -1,4 +1,4 @@
-"""Latency of each pair from a file."""
+"""Latency of each pair, read from a file."""
 
 import io
 from pathlib import Path

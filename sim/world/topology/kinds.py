@@ -62,7 +62,10 @@ class TopologyKind(Settings):
         """Return the links between n clients. Raises UserError if they are impossible."""
 
     def links(self, n: int) -> int:
-        """Return the approximate number of links (0: few). Raises UserError if never connected."""
+        """Return the approximate number of links; 0 if they are too few to matter.
+
+        Raises UserError if no graph of this kind can be connected.
+        """
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
@@ -70,7 +73,7 @@ class TopologyKind(Settings):
         yield from ()
 
     def require_possible(self, n: int) -> None:
-        """Raise UserError if the graph would not fit in memory or never be connected. Creates no graph."""
+        """Raise UserError if the graph cannot fit in memory or cannot be connected. Creates no graph."""
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(

@@ -143,7 +143,7 @@ def test_one_client(tmp_path):
     page = write_report(write_run(tmp_path, clients=1, clusters=1, **SMALL)).read_text()
     assert "learned-graph" not in pictures(page)
     figure = as_plotly(progress_over_time(RunView(write_run(tmp_path / "2", clients=1, clusters=1, **SMALL))))
-    assert [trace.name for trace in figure.data] == ["mean", "alone, at the end"]
+    assert [trace.name for trace in figure.data] == ["mean", "mean of clients trained alone (final)"]
 
 
 @pytest.mark.long
@@ -345,7 +345,9 @@ def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
     view = RunView(run)
     recorded = run.scan("metrics").filter(pl.col("name") == "accuracy_alone").collect()
     level = next(
-        trace for trace in as_plotly(progress_over_time(view)).data if trace.name == "alone, at the end"
+        trace
+        for trace in as_plotly(progress_over_time(view)).data
+        if trace.name == "mean of clients trained alone (final)"
     )
     assert level.y.tolist() == [pytest.approx(recorded["value"].mean())] * 2
     assert level.x.tolist() == [0, 10]

@@ -120,6 +120,6 @@ def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
     index = result.directory / "sweep.json"
     index.write_text(index.read_text(encoding="utf-8").replace('"study"', '"other"'), encoding="utf-8")
     said = CliRunner().invoke(app, ["sweep", str(result.directory)])
-    assert said.exit_code == 2 and "the sweep kept no study; name its scenario file" in said.stderr
+    assert said.exit_code == 2 and "contains no copy of the sweep's study file" in said.stderr
     said = CliRunner().invoke(app, ["sweep", str(tmp_path)])
     assert said.exit_code == 2 and "it is a folder" in said.stderr

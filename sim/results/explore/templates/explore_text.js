@@ -120,7 +120,7 @@ function sentence(run, actor, time) {
 
 function made_of_words(run, client, made) {
   const [own, cluster, others] = run.groups(client, made.shares).map(percent);
-  const by = run.clusters ? `${own} from the client, ${cluster} from its cluster, and ${others} from other clients` : `${own} from the client, and ${others} from other clients`;
+  const by = run.clusters ? `${own} from the client, ${cluster} from the rest of its cluster, and ${others} from other clusters` : `${own} from the client, and ${others} from other clients`;
   return `Contributions to its model at ${clock(made.time)}, counting training since ${clock(made.since)}: ${by}.`;
 }
 
