@@ -43,6 +43,7 @@ Interned = TypeVar("Interned", bound=Hashable)
 START_TERMS_MAX = 4
 """Largest number of terms of a sum that training computes in the same call."""
 
+_KEPT_NUMBERS = 4096  # of a vector whose values are kept after they are read
 _NODE_BYTES = 1_000  # approximate size of the Python objects of a pending node
 
 
@@ -293,10 +294,15 @@ class Engine:
 
     def read(self, slot: Slot) -> Tensor:
         """Return the values of a slot, a new tensor [width]; compute it first if it is pending."""
+        if slot.read is not None:
+            return torch.from_numpy(slot.read.copy()).to(self.device)
         self.read_log.arrive(self.flushes)
         if slot.node is not None:
             self.compute([slot.node])
-        return self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
+        values = self.read_log.row(lambda: slot.pool.data[slot.row].clone(), self.device)
+        if slot.pool.width <= _KEPT_NUMBERS:  # peers often read the same head or number
+            slot.read = values.cpu().numpy().copy()
+        return values
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
         """Return the result of `measure` on `rows`. Values leave the device only here and by `read`."""

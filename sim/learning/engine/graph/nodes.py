@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from sim.learning.engine.vector_pool import VectorPool
 
@@ -44,15 +46,16 @@ class Slot:
     """Row of a pool, or (while `node` is set) the promise of a row.
 
     serial: number of slots that the pool had before this one. A replay creates the same slots with equal
-    serials.
+    serials. read: the values, if they were read before and are few.
     """
 
-    __slots__ = ("__weakref__", "node", "pool", "row", "serial")
+    __slots__ = ("__weakref__", "node", "pool", "read", "row", "serial")
 
     def __init__(self, pool: VectorPool, row: int = -1, node: GraphNode | None = None) -> None:
         self.pool = pool
         self.row = row
         self.node = node
+        self.read: np.ndarray | None = None
         self.serial = serial = pool.next_serial()
         if row >= 0:
             pool.owners[row] = serial
