@@ -26,11 +26,18 @@ class Shorthand:
         return {"anyOf": [self.schema, handler(table)]}
 
 
-def kind_alone(*kinds: str) -> Shorthand:
-    """Allow ``topology = "ring"`` for ``{ kind = "ring" }``; for kinds without required settings."""
-    return Shorthand(
-        lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": list(kinds)}
-    )
+def kind_alone(table: Any) -> Shorthand:
+    """Allow ``topology = "ring"`` for ``{ kind = "ring" }``, for the kinds of `table` that need no other key."""
+    kinds = [kind for kind, settings in tagged(table).items() if _is_complete(settings, kind)]
+    return Shorthand(lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": kinds})
+
+
+def _is_complete(settings: type[Settings], kind: str) -> bool:
+    try:
+        settings.model_validate({"kind": kind})
+    except ValueError:
+        return False
+    return True
 
 
 def allow_plain_quantity(quantity: Any) -> Shorthand:

@@ -23,7 +23,10 @@ def docstring(name: str) -> str:
 @pytest.mark.parametrize("name", sorted(list_protocols()))
 def test_each_method_of_a_paper_has_an_entry(name: str) -> None:
     found = citations(docstring(name))
-    assert bool(found) == (name not in WITHOUT_PAPER)
+    without = ", ".join(sorted(WITHOUT_PAPER))
+    assert bool(found) == (name not in WITHOUT_PAPER), (
+        f"cite the paper of {name} in its docstring, or add {name} to WITHOUT_PAPER ({without})"
+    )
     for paper in found:
         assert paper.title in " ".join(docstring(name).split()) or name in ("cobo", "scool")
         assert all(author in docstring(name) or author in ("others", "Anonymous") for author in paper.authors)

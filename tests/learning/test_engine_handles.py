@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from sim.learning.engine import Engine, Scalar, Vector
+from sim.learning.engine.replay_log import ReadLog
 from tests.draws import examples
 from tests.learning.engines import Jobs, new_engine, numbers
 
@@ -338,3 +340,25 @@ def test_vectors_of_two_engines_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="engine"):
             mistake()
+
+
+class CountedReads(ReadLog):
+    count = 0
+
+    def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
+        self.count += 1
+        return find()
+
+
+def test_a_short_vector_is_read_once() -> None:
+    engine = new_engine()
+    log = engine.read_log = CountedReads()
+    short, long = engine.vector(torch.arange(4.0)), engine.vector(torch.zeros(5000))
+    other = short.numpy()
+    other[:] = -1.0
+    assert short.numpy().tolist() == [0.0, 1.0, 2.0, 3.0], "each reader has its own copy"
+    assert float(2 * short.norm()) == float(2 * short.norm())  # a new number each time
+    assert log.count == 3
+    short.tensor().fill_(-1.0)
+    assert short.tensor().tolist() == [0.0, 1.0, 2.0, 3.0] and log.count == 3
+    assert [long.numpy().sum(), long.numpy().sum()] == [0.0, 0.0] and log.count == 5

@@ -3,8 +3,9 @@
 import json
 import re
 import tempfile
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -12,9 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.results.store.run_directory import load_checked
+from sim.run.energy.meter import EnergyMeter
 from sim.run.running import RunResult
-from tests.simulation.worlds import QUADRATIC, run
+from sim.run.setup.builder import build
+from sim.run.setup.plan import plan_run
+from tests.simulation.worlds import QUADRATIC, load, run
 
 POWER = 'devices.power={busy="8 W", idle="2 W"}'
 PER_BYTE = 'network.energy_per_byte={sent="3 mJ/B", received="1 mJ/B"}'
@@ -295,3 +300,20 @@ def test_the_report_shows_what_is_known_and_what_is_not(tmp_path: Path) -> None:
 def page_of(result: RunResult) -> str:
     assert result.directory is not None
     return (result.directory / "report.html").read_text(encoding="utf-8")
+
+
+def test_messages_of_a_table_have_the_energy_of_the_run(tmp_path: Path) -> None:
+    """A live run has no hooks: its messages are counted from the table of its events."""
+    overrides = (POWER, PER_BYTE, "protocol.name=gossip", "protocol.period=1 s", "network.loss=0.3")
+    scenario = load(tmp_path, QUADRATIC, *overrides)
+    constants = plan_run(scenario, DataFolder(tmp_path)).energy
+    assert constants is not None
+    with closing(build(scenario, device="cpu")) as built:
+        during = EnergyMeter(constants)
+        built.add_hook(during)
+        built.run()
+        afterwards = EnergyMeter(constants)
+        afterwards.recount(cast("pl.DataFrame", pl.from_arrow(built.trace.to_table())))
+        found = during.rows(built)
+        assert {row.part for row in found} == {"busy", "idle", "sent", "received"}
+        assert afterwards.rows(built) == found

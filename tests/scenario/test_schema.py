@@ -1,13 +1,18 @@
 """The JSON Schema, and the reference page that is made from it."""
 
+from __future__ import annotations
+
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import pytest
+from pydantic import Field, TypeAdapter, model_validator
 
 import sim
+from actors.settings.base import Settings
+from actors.settings.tables import kind_alone
 from docs.build.scenarios import reference
 from sim.scenario.editor_schema import for_editors
 from sim.scenario.protocol_lookup import list_protocols, list_settings
@@ -162,3 +167,35 @@ def test_the_reference_is_up_to_date(protocols: dict[str, Any]) -> None:
     made = reference(protocols)
     old = [name for name in {*made, *committed} if made.get(name) != committed.get(name)]
     assert not old, f"run `make reference`, which writes {', '.join(sorted(old))} of docs/scenarios anew"
+
+
+class Free(Settings):
+    kind: Literal["free"]
+    size: int = 3
+
+
+class Bound(Settings):
+    kind: Literal["bound"]
+    size: int
+
+
+class OneOfTwo(Settings):
+    kind: Literal["one-of-two"]
+    size: int | None = None
+
+    @model_validator(mode="after")
+    def _stated(self) -> OneOfTwo:
+        if self.size is None:
+            raise ValueError("state the size")
+        return self
+
+
+def test_a_kind_is_written_alone_if_it_needs_no_other_key() -> None:
+    """In the schema as in a file: no list names these kinds a second time."""
+    kinds: Any = Annotated[Free | Bound | OneOfTwo, Field(discriminator="kind")]
+    table = TypeAdapter[Any](Annotated[kinds, kind_alone(kinds)])
+    assert table.json_schema()["anyOf"][0] == {"enum": ["free"]}
+    assert table.validate_python("free") == Free(kind="free")
+    for kind in ("bound", "one-of-two"):
+        with pytest.raises(ValueError, match="size"):
+            table.validate_python(kind)

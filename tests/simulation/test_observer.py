@@ -1,11 +1,14 @@
 """The observer is invisible to the clients, and looks when the scenario says."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sim.core import observer
 from sim.core.simulation import Simulation
+from sim.learning.engine import Engine
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")
@@ -32,6 +35,16 @@ class Choosy(Client):
         mixed = (self.params + message.params) / 2
         if await self.loss(mixed) < await self.loss(self.params):
             self.params = mixed
+"""
+
+PAUSES = """\
+from protocols.framework.client import Client
+
+class Pauses(Client):
+    async def step(self):
+        update = await self.train()
+        self.params = self.params + update
+        await self.sleep(1.0)
 """
 
 
@@ -184,3 +197,46 @@ def test_numbers_instead_of_a_handle_are_the_clients_own_failure(tmp_path: Path)
         built.run()
         assert len(built.supervisor.failures) == len(built.clients)
         assert all("params must be a handle" in failure.error for failure in built.supervisor.failures)
+
+
+def test_models_that_have_not_changed_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client trains for 125 ms and pauses for 1 s: from 1.125 s to 1.25 s, and from 2.25 s on."""
+    (tmp_path / "pauses.py").write_text(PAUSES)
+    overrides = (
+        "protocol.name=pauses.py:Pauses",
+        "devices.step_time=125 ms",
+        "run.duration=3 s",
+        "run.evaluate_every=500 ms",
+    )
+    calls, measure = [0], observer.measure_models
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        return measure(*arguments, **named)
+
+    monkeypatch.setattr(observer, "measure_models", counted)
+    with simulation(tmp_path, DIGITS, *overrides) as once:
+        once.run()
+    found = calls[0]
+    monkeypatch.setattr(observer.Observer, "_measured_if_changed", observer.Observer._measured)
+    with simulation(tmp_path, DIGITS, *overrides) as always:
+        always.run()
+    assert (found, calls[0] - found) == (4, 7), "at 0, .5, 1.5 and 2.5 s, and at all times without it"
+    assert once.observer.metrics.to_table() == always.observer.metrics.to_table()
+    assert once.trace.hash() == always.trace.hash()
+
+
+def test_weights_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    row, arrays = Engine.read, Engine.read_measurement
+    monkeypatch.setattr(Engine, "read", lambda *given: reads.append("row") or row(*given))
+    monkeypatch.setattr(Engine, "read_measurement", lambda *given: reads.append("arrays") or arrays(*given))
+    with simulation(tmp_path, DIGITS, *COBO, "run.evaluate_every=1 s") as built:
+        built.run()
+    # Four evaluations: checksums, metrics, weights. At the start, all weights are constants.
+    assert reads.count("row") == 0 and reads.count("arrays") in (11, 12)
+    graph = built.observer.metrics.graph_table().to_pylist()
+    last = {entry["source"] for entry in graph if entry["time"] == 3.0}
+    assert len(last) == 6

@@ -15,22 +15,19 @@ from sim.learning.partitions.partition import PartitionSection
 from sim.learning.partitions.quantity import QuantitySkew
 from sim.plugins.point import PluginPoint
 
-PartitionKind = Annotated[
-    Annotated[
-        Iid
-        | QuantitySkew
-        | Dirichlet
-        | ClassesPerClient
-        | PermutedClusters
-        | DisjointClusters
-        | MaplClusters
-        | Natural
-        | FromFile,
-        Field(discriminator="kind"),
-    ],
-    kind_alone("iid", "natural"),
-    PluginPoint(OwnPartition),
+_Kinds = Annotated[
+    Iid
+    | QuantitySkew
+    | Dirichlet
+    | ClassesPerClient
+    | PermutedClusters
+    | DisjointClusters
+    | MaplClusters
+    | Natural
+    | FromFile,
+    Field(discriminator="kind"),
 ]
+PartitionKind = Annotated[_Kinds, kind_alone(_Kinds), PluginPoint(OwnPartition)]
 
 PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)
 """Class of each kind, by name."""

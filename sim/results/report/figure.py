@@ -70,7 +70,7 @@ def _dumps(value: Any) -> str:
 def _typed_array(numbers: Any) -> Any:
     """Encode an array of floats in plotly's binary format."""
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind != "f":
-        raise TypeError(f"{numbers!r} cannot be drawn")
+        raise TypeError(f"{numbers!r:.60} cannot be drawn; use numbers, lists, or arrays of floats")
     if not numbers.size:
         return []
     found = {"dtype": f"f{numbers.itemsize}", "bdata": b64encode(numbers.tobytes()).decode("ascii")}

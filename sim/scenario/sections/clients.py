@@ -39,10 +39,8 @@ class MeanStart(Settings):
     immediately."""
 
 
-Newcomers = Annotated[
-    Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")],
-    kind_alone("fresh", "peer", "mean"),
-]
+_Newcomers = Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")]
+Newcomers = Annotated[_Newcomers, kind_alone(_Newcomers)]
 
 
 class Clients(Settings):

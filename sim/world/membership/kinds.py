@@ -113,6 +113,9 @@ class NoDetection(Settings):
     kind: Literal["none"]
 
 
+_Detection = Annotated[Swim | NoDetection, Field(discriminator="kind")]
+
+
 class Bootstrap(MembershipKind):
     """Clients know some contacts, and keep a changing sample of all others (Cyclon; Voulgaris et al. 2005).
 
@@ -129,9 +132,7 @@ class Bootstrap(MembershipKind):
     """Entries of a view that two peers exchange at once."""
     shuffle_every: PositiveDuration = default("5 s")
     """Time between two exchanges that a client starts."""
-    detection: Annotated[
-        Annotated[Swim | NoDetection, Field(discriminator="kind")], kind_alone("swim", "none")
-    ] = default("swim")
+    detection: Annotated[_Detection, kind_alone(_Detection)] = default("swim")
     """Detection of dead peers: by pings (swim), or only when they do not answer (none)."""
 
     @model_validator(mode="after")
@@ -150,8 +151,6 @@ class Bootstrap(MembershipKind):
         )
 
 
-Membership = Annotated[
-    Annotated[Announce | AllKnowing | Swim | Bootstrap, Field(discriminator="kind")],
-    kind_alone("announce", "all-knowing", "swim", "bootstrap"),
-]
+_Kinds = Annotated[Announce | AllKnowing | Swim | Bootstrap, Field(discriminator="kind")]
+Membership = Annotated[_Kinds, kind_alone(_Kinds)]
 """Membership: the way in which clients learn which peers are up."""

@@ -301,10 +301,8 @@ class EdgeList(Undirected):
             yield int(words[0]), int(words[1])
 
 
-Topology = Annotated[
-    Annotated[
-        Complete | Ring | KRegular | ErdosRenyi | SmallWorld | ClusterTopology | EdgeList,
-        Field(discriminator="kind"),
-    ],
-    kind_alone("complete", "ring"),
+_Kinds = Annotated[
+    Complete | Ring | KRegular | ErdosRenyi | SmallWorld | ClusterTopology | EdgeList,
+    Field(discriminator="kind"),
 ]
+Topology = Annotated[_Kinds, kind_alone(_Kinds)]
