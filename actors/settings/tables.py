@@ -27,7 +27,7 @@ class Shorthand:
 
 
 def kind_alone(table: Any) -> Shorthand:
-    """Allow ``topology = "ring"`` for ``{ kind = "ring" }``, for the kinds of `table` that need no other key."""
+    """Allow ``topology = "ring"`` for ``{ kind = "ring" }``, for kinds of `table` that need no other key."""
     kinds = [kind for kind, settings in tagged(table).items() if _is_complete(settings, kind)]
     return Shorthand(lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": kinds})
 
