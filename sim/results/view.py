@@ -146,6 +146,12 @@ class RunView:
         return self._panels[name]
 
     @cached_property
+    def metric_names(self) -> list[str]:
+        """Names of all metrics of clients, servers and the whole run, in order of appearance."""
+        names = self._table("metrics").select(pl.col("name").unique(maintain_order=True))
+        return list(names.collect()["name"])
+
+    @cached_property
     def observed(self) -> list[str]:
         """Names of the quantities observed by the method, in order of appearance."""
         rows = self._table("metrics").filter(pl.col("actor") != ALL, pl.col("value").is_finite())

@@ -110,7 +110,7 @@ def plan(
     fixed, lists = _split_lists(overrides)
     path = find_scenario(path)
     stated, alone = StatedScenario(path, fixed, unset, code).of_runs()
-    base = _base_scenario(stated, lists)
+    base = _base_scenario(stated, lists, has_cases=alone is not None and bool(alone.case))
     sweep = alone or base.sweep or Sweep()
     axes = sweep.axes(full=full)
     with naming_file_in_errors(path):
@@ -177,12 +177,15 @@ def _split_sweep_overrides(stated: Sequence[str]) -> tuple[list[str], list[str]]
     return of_sweep, [each for each in stated if each not in of_sweep]
 
 
-def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]]) -> Scenario:
+def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]], *, has_cases: bool) -> Scenario:
     """Return the scenario without axes, or with their first values if an axis is a required key."""
     try:
         return stated.scenario()
-    except UserError:
+    except UserError as error:
         if not lists:
+            if has_cases:
+                error.add_note("in the scenario without the cases of the sweep")
+                _add_hint_on_cases(error)
             raise
     first = _axis_choice({key: values[0] for key, values in lists.items()})
     with _values_added_to_errors(first.values):
@@ -197,9 +200,14 @@ def _values_added_to_errors(values: Mapping[str, Value]) -> Iterator[None]:
     except UserError as error:
         if values:
             error.add_note(f"in the runs with {axis_values_text(values)}")
-            if ": unknown key; " in error.problem:
-                error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
+            _add_hint_on_cases(error)
         raise
+
+
+def _add_hint_on_cases(error: UserError) -> None:
+    """Say where a key belongs that the method of some runs lacks."""
+    if ": unknown key; " in error.problem:
+        error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
 
 
 def make_cell(of_all: StatedScenario, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:

@@ -123,8 +123,9 @@ class Comparison:
     def _require_metrics(self) -> None:
         for metric in self.metrics:
             if metric not in WAITS and not _is_known(metric, self.study.runs):
-                names = f"a name in metrics.parquet, with or without {WORST}"
-                allowed = f"{names}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
+                known = dict.fromkeys(name for run in self.study.runs for name in run.view.metric_names)
+                named = f"a metric of the runs, with or without {WORST} ({', '.join(known)})"
+                allowed = f"{named}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
                 raise UserError(f"--metric {metric}: unknown in all runs; must be {allowed}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:

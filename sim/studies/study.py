@@ -166,9 +166,13 @@ class Study:
     shortened: Mapping[str, str] = field(default_factory=dict)
 
     def axis(self, name: str) -> str:
-        """Return the name of an axis in this study: `protocol.name` in sweeps, `protocol` otherwise."""
-        other = {"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)
-        return other if other in self.axes and name not in self.axes else name
+        """Return the name of an axis in this study, given its name or its label.
+
+        `protocol.name` and `protocol` are equal: sweeps have the first, studies of other runs the second.
+        """
+        others = [{"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)]
+        others += [axis for axis in self.axes if self.label(axis) == name]
+        return next((other for other in [name, *others] if other in self.axes), name)
 
     def named(self, choice: str) -> str:
         """Return "axis=value" with the names of this study."""

@@ -104,6 +104,20 @@ def test_a_key_that_one_method_lacks_is_told_with_the_method(tmp_path: Path, met
     ]
 
 
+def test_an_unknown_key_of_all_runs_is_told_with_the_hint_on_cases(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(SMALL)
+    file = tmp_path / "alone.toml"
+    file.write_text(
+        '[sweep]\nscenario = "base.toml"\n[[sweep.case]]\nname = "x"\nset = ["protocol.name=local"]'
+    )
+    with pytest.raises(UserError, match=r"protocol\.merg = .*unknown key; allowed: ") as caught:
+        plan(file, ["protocol.merg=age"])
+    assert caught.value.__notes__ == [
+        "in the scenario without the cases of the sweep",
+        "put a key that only some runs have into `set` of a [[sweep.case]]",
+    ]
+
+
 def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
     planned = plan(study(tmp_path), ["run.seed=50"])
     assert planned.seeds == (50, 51) and not planned.notices

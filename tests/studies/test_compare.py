@@ -445,6 +445,20 @@ def test_a_target_that_no_share_can_be_is_refused(
         Comparison(load_study([small[1].directory]), target=target)
 
 
+def test_an_axis_may_be_named_by_its_label(small: Small) -> None:
+    study = load_study([small[1].directory])
+    label = study.label("network.loss")
+    assert label != "network.loss"
+    assert Comparison(study, by=label).by == Comparison(study, by="network.loss").by == "network.loss"
+    choice = Comparison(study, baseline=f"{label}=0")
+    assert choice.baseline_of(choice.groups[-1]) is not None
+
+
+def test_a_metric_that_is_unknown_is_answered_by_those_that_are_known(small: Small) -> None:
+    with pytest.raises(UserError, match=r"\(distance, .*bytes_sent.*\), a path in summary.json"):
+        Comparison(load_study([small[1].directory]), metrics=["acc"])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -455,8 +469,11 @@ def test_a_target_that_no_share_can_be_is_refused(
             ["--baseline", "method=fedavg"],
             "must be an axis and one of its values: method=alone|gossip; network.loss=0|0.2",
         ),
-        (["--metric", "colour"], "--metric colour: unknown in all runs"),
-        (["--clients", "a"], "must be numbers of clients"),
+        (
+            ["--metric", "colour"],
+            "--metric colour: unknown in all runs; must be a metric of the runs, with or without",
+        ),
+        (["--clients", "a"], "must be client numbers"),
     ],
 )
 def test_what_there_is_not_is_refused(small: Small, arguments: list[str], said: str) -> None:
