@@ -18,6 +18,7 @@ from sim.studies.study import HURT, WAITS, WORST, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
 _SHOWN_MAX = 4  # values of an axis in one sentence
+_SAME_END = 0.95  # of the latest end: then runs count as ending at the same time
 Setting = tuple[str, ...]
 """Values of the other axes."""
 
@@ -27,7 +28,8 @@ def answer(comparison: Comparison) -> list[str]:
     standing = MethodRanking(comparison)
     if len(standing.ranking) < 2:
         return []
-    parts = [standing.best, *standing.elsewhere, standing.lead, standing.harm, standing.cautions]
+    first = [standing.best, standing.ends, *standing.elsewhere]
+    parts = [*first, standing.lead, standing.harm, standing.cautions]
     return [part for part in parts if part]
 
 
@@ -107,6 +109,19 @@ class MethodRanking:
         more = "more" if found.mean > 0 else "less"
         lead = f"{self._difference(abs(found.mean))} {more} than {self._value(second)}"
         return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty(self.gap)})."
+
+    @property
+    def ends(self) -> str:
+        """Sentence about runs that end at different times: their ends are not compared at one time."""
+        ends = {
+            value: float(np.mean([run.end_s for each in self.complete.values() for run in each[value].runs]))
+            for value, _ in self.ranking
+        }
+        first, last = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
+        if ends[first] >= _SAME_END * ends[last]:
+            return ""
+        early, late = [f"{text.duration(ends[each])} with {self._value(each)}" for each in (first, last)]
+        return f"Runs end at different times: on average at {early}, and at {late}."
 
     def _settings_in_words(self, count: int) -> str:
         """Describe the settings of the other axes: the 6 settings of "speed" and "size"."""
@@ -250,7 +265,9 @@ class MethodRanking:
         if not known:
             return ""
         most_hurt = min if higher_is_better(worst) else max
-        return f"The worst 10% of the clients reach {self._listed(known, worst, most_hurt=most_hurt)}."
+        found = self._listed(known, worst, most_hurt=most_hurt)
+        unknown = "No run states which clients are worse than alone (run.compare_alone); the worst 10% reach"
+        return f"{unknown} {found}."
 
     def _listed(
         self, known: Mapping[str, float], metric: str, *, most_hurt: Callable[..., float], of: str = ""

@@ -202,6 +202,27 @@ def test_the_lead_starts_where_the_curves_cross_for_the_last_time(tmp_path, monk
     assert plain(MethodRanking(comparison).lead) == ""
 
 
+def test_runs_that_end_at_different_times_are_said_to(tmp_path, monkeypatch) -> None:
+    results = {
+        ("a", "1"): [0.8, 0.9],
+        ("a", "2"): [0.8, 0.9],
+        ("b", "1"): [0.7, 0.75],
+        ("b", "2"): [0.6, 0.7],
+    }
+    comparison = stated(tmp_path, monkeypatch, results)
+    ranking = MethodRanking(comparison)
+    assert ranking.ends == ""
+    end_s = {("a", "1"): 30.0, ("a", "2"): 50.0, ("b", "1"): 60.0, ("b", "2"): 100.0}
+    monkeypatch.setattr(
+        StudiedRun, "end_s", property(lambda run: end_s[run.values["method"], run.values["speed"]])
+    )
+    expected = "Runs end at different times: on average at 40 s with a, and at 1 min 20 s with b."
+    assert plain(ranking.ends) == expected
+    assert expected in map(plain, answer(comparison))
+    end_s.update({("b", "1"): 31.0, ("b", "2"): 52.0})
+    assert ranking.ends == ""
+
+
 def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeypatch) -> None:
     comparison = stated(tmp_path, monkeypatch, {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6]})
     shares = [comparison.line(group, "accuracy").robust.hurt.mean for group in comparison.groups]
@@ -211,7 +232,9 @@ def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeyp
 
 def test_without_training_alone_the_worst_tenth_is_named(small: Small) -> None:
     comparison = Comparison(load_study([small[1].directory]))
-    assert MethodRanking(comparison).harm.startswith("The worst 10% of the clients reach ")
+    assert MethodRanking(comparison).harm.startswith(
+        "No run states which clients are worse than alone (run.compare_alone); the worst 10% reach "
+    )
 
 
 @pytest.mark.parametrize(
