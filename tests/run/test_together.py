@@ -29,6 +29,7 @@ from tests.learning.sections import architecture
 from tests.protocols.test_survival import LOSSY, variants
 from tests.resume.same import require_same
 from tests.simulation.kinds import KINDS
+from tests.simulation.test_scenarios import skip_without_data
 from tests.simulation.worlds import DIGITS, write
 
 SEEDS = (1, 2, 3)
@@ -96,6 +97,7 @@ def test_every_method_together_is_the_method_alone(tmp_path: Path, protocol: Seq
 @pytest.mark.long
 @pytest.mark.parametrize("name", SHORT)
 def test_every_scenario_together_is_the_scenario_alone(tmp_path: Path, name: str) -> None:
+    skip_without_data(name)
     table = short(name)
     table["run"].setdefault("name", name)
     require_all_same(both(tmp_path, write(tmp_path, tomli_w.dumps(table)), (), SEEDS[:2]))
@@ -132,6 +134,7 @@ TEN = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEN)
 def test_eight_seeds_of_shipped_scenarios_are_the_runs_alone(tmp_path: Path, name: str) -> None:
+    skip_without_data(name)
     file = Path(__file__).parents[2] / "scenarios" / f"{name}.toml"
     shorter = ["run.duration=20 s"] if name in ("quickstart", "mapl_churn") else []
     require_all_same(both(tmp_path, file, shorter, range(1, 9)))

@@ -12,6 +12,7 @@ import torch
 from sim.learning.engine.engine import Engine
 from sim.learning.engine.execution import Outputs
 from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.together.common_data import CommonData
 from sim.learning.engine.together.merging import EngineCall, Merging
 from sim.learning.engine.together.shared_pool import SharedMatrix
@@ -178,11 +179,14 @@ class Meeting:
 def _most_awaited(calls: list[EngineCall]) -> list[EngineCall]:
     """Return the calls with the key that most runs wait for; the first of such keys.
 
-    Arithmetic, which is cheap, comes before jobs: after it, more runs wait for the same jobs.
+    Arithmetic, which is cheap, comes before jobs, and other jobs before training: after them, more runs wait
+    for the same training.
     """
     alike: dict[Hashable, list[EngineCall]] = defaultdict(list)
     for call in calls:
         alike[id(call) if call.key is None else call.key].append(call)
-    return max(
-        alike.values(), key=lambda group: (not group[0].operation.is_job, len({call.run for call in group}))
-    )
+    return max(alike.values(), key=lambda group: (-_rank(group[0]), len({call.run for call in group})))
+
+
+def _rank(call: EngineCall) -> int:
+    return call.operation.is_job + isinstance(call.operation, Train)
