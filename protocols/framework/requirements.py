@@ -10,6 +10,8 @@ from actors.settings.base import Settings
 class ProtocolSettings(Settings):
     """Settings of a method; its own keys are written next to `protocol.name` in a scenario file."""
 
+    beside: ClassVar[tuple[str, ...]] = ("name",)
+    """Keys of the table that are not part of the settings."""
     changing: ClassVar[tuple[str, ...]] = ()
     """Keys that may change during a run, because the method reads `self.settings` at each use."""
     alone: bool = False

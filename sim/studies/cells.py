@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from actors.nearest import did_you_mean
 from sim.errors import UserError, naming_file_in_errors
 from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
@@ -115,13 +116,18 @@ def plan(
     axes = sweep.axes(full=full)
     with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
+        every = [_values(_dimensions(sweep.axes(full=each), lists, ())) for each in (False, True)]
+        _require_labels(lists_by_key(sweep.labels), {axis for axes_of in every for axis in axes_of})
     dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
     of_runs = [each for each in stated.overrides if _key(each) != _SEED]
     of_all = replace(stated, overrides=(*axes.set, *of_runs))
-    made = [make_cell(of_all, choices, seed) for choices in _combinations(dimensions) for seed in chosen]
+    keys = set(map(_key, overrides))
+    made = [
+        make_cell(of_all, choices, seed, keys) for choices in _combinations(dimensions) for seed in chosen
+    ]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)
@@ -188,19 +194,26 @@ def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]], *, ha
                 _add_hint_on_cases(error)
             raise
     first = _axis_choice({key: values[0] for key, values in lists.items()})
-    with _values_added_to_errors(first.values):
+    with _values_added_to_errors(first.values, {}):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
 
 @contextmanager
-def _values_added_to_errors(values: Mapping[str, Value]) -> Iterator[None]:
-    """Add the values of the runs to a UserError raised in this block."""
+def _values_added_to_errors(values: Mapping[str, Value], of_sweep: Container[str]) -> Iterator[None]:
+    """Add the values of the runs to a UserError raised in this block. of_sweep: keys that the sweep sets."""
     try:
         yield
     except UserError as error:
+        lines = error.problem.split("\n")
+        are_of_sweep = [line.partition(" = ")[0] in of_sweep for line in lines]
+        error.problem = "\n".join(
+            line.replace(" (from --set): ", " (from the sweep): ", 1) if is_of_sweep else line
+            for line, is_of_sweep in zip(lines, are_of_sweep, strict=True)
+        )
         if values:
             error.add_note(f"in the runs with {axis_values_text(values)}")
-            _add_hint_on_cases(error)
+            if not any(are_of_sweep):
+                _add_hint_on_cases(error)
         raise
 
 
@@ -210,12 +223,19 @@ def _add_hint_on_cases(error: UserError) -> None:
         error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
 
 
-def make_cell(of_all: StatedScenario, choices: Sequence[AxisChoice], seed: int) -> tuple[SweepCell, Scenario]:
-    """Return the run of one choice for each axis, with its scenario. Raises UserError."""
+def make_cell(
+    of_all: StatedScenario, choices: Sequence[AxisChoice], seed: int, options: Container[str] | None = None
+) -> tuple[SweepCell, Scenario]:
+    """Return the run of one choice for each axis, with its scenario. Raises UserError.
+
+    options: keys that options set; errors attribute the other keys of the choices to the sweep.
+    """
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    with _values_added_to_errors(values):
+    keys = [_key(each) for choice in choices for each in choice.overrides]
+    of_sweep = {key for key in keys if options is not None and key not in options}
+    with _values_added_to_errors(values, of_sweep):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -273,6 +293,13 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
             raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; must be one of {known}")
     if compare.baseline is not None:
         parse_axis_value(compare.baseline, axes, "sweep.compare.baseline =")
+
+
+def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:
+    """Reject the label of a misspelled axis. Labels of keys that only options vary are allowed."""
+    for key in labels:
+        if key not in axes and (meant := did_you_mean(key, axes)):
+            raise UserError(f"sweep.labels: {as_toml(key)} is no axis of the sweep{meant}")
 
 
 def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.nearest import did_you_mean
 from sim.errors import UserError
 from sim.results.kaplan_meier import CensoredTimes, restricted_mean, survival_known_until
 from sim.results.metrics import Series, time_to_target, value_at
@@ -79,7 +80,7 @@ class Comparison:
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
         self._states_baseline = baseline is not None or study.defaults.baseline is not None
-        self._require_metrics()
+        self._require_metrics("sweep.compare.metrics:" if metrics is None else "--metric")
 
     def _usual_metrics(self) -> list[str]:
         measure = self.study.measure
@@ -120,13 +121,14 @@ class Comparison:
             f"--target {self.target:g}: the target of {self.study.measure} must be {allowed}{meant}"
         )
 
-    def _require_metrics(self) -> None:
+    def _require_metrics(self, option: str) -> None:
         for metric in self.metrics:
             if metric not in WAITS and not _is_known(metric, self.study.runs):
                 known = dict.fromkeys(name for run in self.study.runs for name in run.view.metric_names)
                 named = f"a metric of the runs, with or without {WORST} ({', '.join(known)})"
                 allowed = f"{named}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
-                raise UserError(f"--metric {metric}: unknown in all runs; must be {allowed}")
+                meant = did_you_mean(metric, [each + end for each in known for end in ("", WORST)])
+                raise UserError(f"{option} {metric}: unknown in all runs; must be {allowed}{meant}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
         """Return a group's baseline: the group with the baseline's value and the same other values.
@@ -283,7 +285,7 @@ class Comparison:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Warnings to read before the results: missing runs, different seeds, unequal budgets."""
+        """Warnings to read before the results: missing runs, different seeds, unequal budgets and data."""
         found = [*missing_run_lines(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
@@ -298,7 +300,28 @@ class Comparison:
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
                     f"{of_most:,.0f} ({most}); {self._remedy(kind)}"
                 )
-        return found
+        return [*found, *self._unequal_data()]
+
+    def _unequal_data(self) -> list[str]:
+        """Return a warning if methods train on different numbers of samples in one setting."""
+        axis = self.compared_axis
+        if axis not in _METHODS:
+            return []
+        settings: dict[tuple[str, ...], list[tuple[float, SeedGroup]]] = {}
+        for group in self.groups:
+            samples = [run.view.get("samples") for run in group.runs]
+            if all(samples):
+                others = tuple([group.texts[other] for other in self.study.axes if other != axis])
+                settings.setdefault(others, []).append((float(np.mean(samples)), group))
+        for found in settings.values():
+            (least, of_least), (most, of_most) = (end(found, key=lambda each: each[0]) for end in (min, max))
+            if most > (1 + _UNEQUAL) * least:
+                return [
+                    f"unequal data: training samples per client from {least:,.0f} ({self.named(of_least)}) "
+                    f"to {most:,.0f} ({self.named(of_most)}); a method that holds out validation samples "
+                    "trains on fewer (data.validation_share)"
+                ]
+        return []
 
     def _remedy(self, kind: str) -> str:
         """Return what to change so that each client has the same budget."""

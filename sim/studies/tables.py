@@ -125,9 +125,9 @@ def target_cost_text(target: TargetCost) -> str:
     """Format the mean of a cost and its interval; a lower bound (≥) if some runs missed the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
-    half = (
-        "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost_text(found.high - found.mean, target.kind)}"
-    )
+    width, half = found.high - found.mean, ""
+    if width > 1e-9 * found.mean:  # equal costs, such as the ends of all runs, have no interval
+        half = f" {PLUS_MINUS} {cost_text(width, target.kind)}"
     return f"{least}{cost_text(found.mean, target.kind)}{half}"
 
 

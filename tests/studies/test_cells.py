@@ -118,6 +118,25 @@ def test_an_unknown_key_of_all_runs_is_told_with_the_hint_on_cases(tmp_path: Pat
     ]
 
 
+def test_an_unknown_key_of_a_case_is_one_of_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(SMALL)
+    file = tmp_path / "alone.toml"
+    case = '[[sweep.case]]\nname = "x"\nset = ["protocol.name=local", "protocol.stps=3"]\n'
+    file.write_text(f'[sweep]\nscenario = "base.toml"\n{case}')
+    with pytest.raises(UserError, match=r"protocol\.stps = 3 \(from the sweep\): unknown key") as caught:
+        plan(file)
+    assert caught.value.__notes__ == ["in the runs with case = x"], "it is in a case already"
+    with pytest.raises(UserError, match=r"protocol\.nam = .* \(from --set\): .*did you mean 'name'\?"):
+        plan(file, ["protocol.nam=gossip"])
+
+
+def test_a_label_of_a_misspelled_axis_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"network\.los is no axis of the sweep; did you mean 'network\."):
+        plan(study(tmp_path), ["sweep.labels={'network.los'='messages lost'}"])
+    labels = "sweep.labels={'network.loss'='messages lost','clients.count'='clients'}"
+    assert plan(study(tmp_path), [labels]).labels["clients.count"] == "clients"
+
+
 def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
     planned = plan(study(tmp_path), ["run.seed=50"])
     assert planned.seeds == (50, 51) and not planned.notices

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +21,15 @@ from sim.results.text import without_formula
 from sim.studies.answer import answer
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison, missing_run_lines
+from sim.studies.groups import TargetCost
 from sim.studies.index import INDEX
 from sim.studies.latex import latex
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
+from sim.studies.statistics import estimate
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, tables_to_show, write_csv
+from sim.studies.tables import caption, tables_to_show, target_cost_text, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -230,6 +232,31 @@ def test_who_was_given_as_many_samples_may_make_other_steps_of_them(
         as_if_written(summary.parent)
     warnings = Comparison(load_study([copy / small[1].directory.name])).warnings
     assert any(warning.startswith("unequal budgets") for warning in warnings) == warned
+
+
+def test_methods_with_less_data_are_named(small: Small, tmp_path: Path) -> None:
+    """In one setting; data that differ between the settings of another axis are no difference of methods."""
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+
+    def with_samples(counts: Mapping[tuple[str, float], int]) -> list[str]:
+        for cell, _ in runs_of(small[1]):
+            folder = copy / cell["directory"]
+            content = json.loads((folder / "summary.json").read_text())
+            values = cell["values"]
+            content["samples"] = [counts[values["method"], values["network.loss"]]] * len(content["samples"])
+            (folder / "summary.json").write_text(json.dumps(content))
+            as_if_written(folder)
+        warnings = Comparison(load_study([copy / small[1].directory.name])).warnings
+        return [each for each in warnings if each.startswith("unequal data")]
+
+    assert with_samples({("alone", 0): 40, ("gossip", 0): 40, ("alone", 0.2): 20, ("gossip", 0.2): 20}) == []
+    [warning] = with_samples({("alone", 0): 40, ("gossip", 0): 40, ("alone", 0.2): 40, ("gossip", 0.2): 32})
+    lossy = "lost messages 0.2"
+    assert warning == (
+        f"unequal data: training samples per client from 32 (gossip, {lossy}) to 40 (alone, {lossy}); a "
+        "method that holds out validation samples trains on fewer (data.validation_share)"
+    )
 
 
 def test_a_budget_that_the_duration_cut_short_is_named(small: Small, tmp_path: Path) -> None:
@@ -443,6 +470,15 @@ def test_a_target_that_no_share_can_be_is_refused(
     monkeypatch.setattr(Study, "measure", "accuracy")
     with pytest.raises(UserError, match=said):
         Comparison(load_study([small[1].directory]), target=target)
+
+
+def test_equal_costs_have_no_interval() -> None:
+    """Where no run reached the target, all costs are those of the end: rounding is no interval."""
+    spent = estimate([0.1 + 0.2, 0.3, 0.3])
+    assert spent.high > spent.mean
+    never = CensoredTimes(np.full(3, math.inf), np.full(3, 0.3))
+    shown = target_cost_text(TargetCost(None, "seconds", never, 0.3, spent))  # type: ignore[arg-type]
+    assert shown.replace("\N{NO-BREAK SPACE}", " ") == "\N{GREATER-THAN OR EQUAL TO} 300 ms"
 
 
 def test_an_axis_may_be_named_by_its_label(small: Small) -> None:
