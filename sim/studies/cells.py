@@ -116,8 +116,7 @@ def plan(
     axes = sweep.axes(full=full)
     with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
-        every = [_values(_dimensions(sweep.axes(full=each), lists, ())) for each in (False, True)]
-        _require_labels(lists_by_key(sweep.labels), {axis for axes_of in every for axis in axes_of})
+        _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
     dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
@@ -293,6 +292,10 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
             raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; must be one of {known}")
     if compare.baseline is not None:
         parse_axis_value(compare.baseline, axes, "sweep.compare.baseline =")
+
+
+def _axis_names(axes: Axes) -> set[str]:
+    return {*lists_by_key(axes.zip), *lists_by_key(axes.grid), *[case.axis for case in axes.case]}
 
 
 def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:
