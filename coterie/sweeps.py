@@ -211,8 +211,8 @@ def compare(
     """Compare the runs of a sweep, or single runs.
 
     by: the axis along which the figures show the results. baseline: "axis=value", the group to compare the
-    others with. metrics: names, or paths in the summary such as "graph.l1". target: value for which the cost
-    of reaching it is reported. clients: the only clients to include. Raises UserError.
+    others with. metrics: names, or paths in the summary such as "graph.l1". target: a quality; the costs
+    until it is reached are reported. clients: the only clients to include. Raises UserError.
     """
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:

@@ -227,7 +227,7 @@ class MetaL2CBase(Client):
             self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
-        """Return the number of neighbors to mix with, of `count`."""
+        """Return how many of `count` neighbors to mix with."""
         return max(1, round(self.settings.kept * count))
 
     def replace_departed(self, gone: str, mean: float | None) -> None:

@@ -100,7 +100,7 @@ class LossTable:
         return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
 
     def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
-        """Return the weights w of the candidates `among`: shares of 1, or all 0 if none has been tried."""
+        """Return the weights w of the candidates `among`: their sum is 1, or 0 if none has been tried."""
         names = list(among)
         shares = negative_softmax([self.tracked(name) for name in names], temperature)
         return {name: float(share) for name, share in zip(names, shares, strict=True)}

@@ -305,7 +305,7 @@ def _pair_by_name(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
 
 def _curve(found: ComparedRunData) -> list[list[float]]:
-    """Return times, and the mean quality."""
+    """Return pairs of a time and the mean quality at that time."""
     series = found.metrics.mean(found.measure)
     return [series.times.tolist(), series.values.tolist()]
 

@@ -78,7 +78,7 @@ def _trainings(simulation: Simulation) -> list[IterationWork]:
 
 
 def _held_by_cycles(simulation: Simulation) -> list[str]:
-    """Return a line if objects of the method in reference cycles held otherwise unreachable vectors."""
+    """Return a line if reference cycles of the method's objects kept unreachable vectors alive."""
     count = simulation.engine.vectors_in_cycles
     if not count:
         return []

@@ -143,11 +143,11 @@ def load_scenario(
     """Read and validate a scenario, given by its path or by a name that `find_scenario` knows.
 
     overrides: ``"section.key=value"``, with a value in TOML if it parses, else text:
-    ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. unset: keys to remove from the file
-    before any override. more: contents to add before that. Overriding protocol.name removes the keys that
-    only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's code that the
-    scenario names; False rejects a scenario with user code. method: a class that replaces the file's
-    protocol. Raises UserError.
+    ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. more: contents to add to the file's
+    contents first. unset: keys to remove after that, before any override. Overriding protocol.name removes
+    the keys that only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's
+    code that the scenario names; False rejects a scenario with user code. method: a class that replaces the
+    file's protocol. Raises UserError.
     """
     path = find_scenario(path)
     with naming_file_in_errors(path), resolving_file_names(path):

@@ -351,7 +351,7 @@ class Provenance(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read the provenance of a run; it is empty if it is damaged in a killed run. Raises UserError."""
+        """Read a run's provenance; empty if the run was killed and the file is damaged. Raises UserError."""
         directory = RunDirectory.found(folder)
         try:
             return cls.model_validate(directory.provenance())

@@ -65,10 +65,10 @@ class ChurnSchedule:
     """All churn events of a run.
 
     absent: the clients that are down at the start. turned_away: the number of arrivals for which the pool had
-    no client left. returns: by client of a process, the state of a rejoin and the seconds between backups,
-    including rejoins after the end of the run, so that its duration does not change earlier results.
-    staying: client and time (seconds) of the events that a change prevents. notices: sentences about entries
-    with less effect than stated.
+    no client left. returns: the state with which a client rejoins, and the seconds between its backups, for
+    all clients of processes: if clients that rejoin only after the end of the run were left out, the duration
+    of the run would change earlier results. staying: client and time (seconds) of the events that a change
+    prevents. notices: sentences about entries with less effect than stated.
     """
 
     events: list[ChurnEvent]

@@ -64,7 +64,7 @@ else:
 
 
 class RateTable(Settings):
-    """A table by region and hour.
+    """Table of values per kilowatt-hour, by region and hour.
 
     CSV or .parquet file with the columns `region`, `hour` and `per_kwh`. Hours count from 0, the start of the
     run; after the last hour of a region, its rows repeat.
