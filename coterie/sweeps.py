@@ -122,9 +122,9 @@ class Compared:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """Table with a row for each run: its results, its costs, and the name of its folder, as `directory`.
+        """Table with a row for each run: its results, its costs, and its folder (column `directory`).
 
-        That folder is next to the sweep's folder, or is the folder that you passed.
+        This is the folder's name, next to the sweep's own folder or as in the path that you passed.
         """
         return self._frames["runs"]
 

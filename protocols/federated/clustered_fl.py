@@ -89,7 +89,7 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """Model of a cluster, which stays unchanged after a split. longest: largest norm of an average update.
+    """Cluster, whose model stays the same after a split. longest: largest norm of an average update.
 
     parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """

@@ -118,7 +118,7 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
     """Return the clients that a newcomer affects; `wanted_by`: clients that have it in their optimal set.
 
-    These optimal sets are among the clients of the same and later stages. A newcomer affects the coalitions
+    The optimal sets contain only clients of the same and later stages. A newcomer affects the coalitions
     of `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
     """
     wanting = frozenset(wanted_by)

@@ -144,8 +144,8 @@ class ContrastiveClassifier:
     copy of it. It is unknown which of the first two is the paper's: its text was not available.
 
     Differences: z is normalized, as in MAPL's copy and in the loss that they cite; their own code omits this.
-    Their code multiplies l_cont by temperature/0.07, so that its gradient has the scale of a temperature of
-    .07 with the distribution of 100; MAPL's copy and this class do not.
+    Their code multiplies l_cont by temperature/0.07: its gradient is as large as with the temperature .07,
+    although its softmax has the temperature 100. MAPL's copy and this class do not.
     """
 
     rho: float = 0.1

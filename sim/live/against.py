@@ -161,7 +161,7 @@ def compare_with_simulation(
 
 
 def caveat(live: Mapping[str, Any]) -> str:
-    """Return the limits of the verdicts on a live run with an emulated network; empty for a raw run.
+    """Return sentences about what the verdicts on a live run do not show; empty for a raw run.
 
     live: the entry of the summary.
     """

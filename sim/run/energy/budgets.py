@@ -1,4 +1,4 @@
-"""Budgets of energy: the moment at which each client exhausts its budget, and the end of the run."""
+"""Budgets of energy: the time at which each client exhausts its budget, and the end of the run."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class ResumableRun:
     def fork(self) -> dict[str, Any] | None:
         """Entry of a fork in the summary: its parent and its time.
 
-        It is read before the run continues, as its results may replace the earlier ones.
+        It is read before the run continues, because the new results may replace the earlier ones.
         """
         if self.fork_s is None:
             fork = self.provenance.fork
