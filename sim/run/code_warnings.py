@@ -114,10 +114,10 @@ def _standstill(simulation: Simulation) -> list[str]:
         return []
     since, end = DURATION.format(max(still)), DURATION.format(end_s)
     patience = getattr(settings, "patience", None)
-    most = f', at most protocol.patience = "{DURATION.format(patience)}" at a time' if patience else ""
+    most = f' (each wait lasts at most protocol.patience = "{DURATION.format(patience)}")' if patience else ""
     return [
         f"{len(still)} of {len(training)} clients ended no iteration from {since} to the end at {end}; "
-        f"run `coterie explain` for the event that a client waits for{most}"
+        f"`coterie explain` prints the event that a client waits for{most}"
     ]
 
 

@@ -329,7 +329,7 @@ def _scenario_fields(
     plugins = (chosen, *plugins) if chosen.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")
-        notices.append(f"`import {package}` finds the package of coterie, not {hidden} beside the method")
+        notices.append(f"`import {package}` finds the package of coterie, not {hidden} next to the method")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
 

@@ -159,7 +159,8 @@ class ResumableRun:
         if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
             name = scenario.protocol.method.__name__
             raise UserError(
-                f"the source text of protocol = {name} differs from the method of the run in {self.path}"
+                f"the source text of protocol = {name} differs from that of the method in {self.path}; "
+                "pass the class that the run used"
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
