@@ -393,8 +393,8 @@ def test_that_those_who_learned_have_failed_is_not_that_nobody_learned(here: Pat
         (
             "1 min",
             [
-                "3 of 3 clients ended no iteration from 6 s to the end at 20 s; run `coterie explain` for "
-                'the event that a client waits for, at most protocol.patience = "1 min" at a time'
+                "3 of 3 clients ended no iteration from 6 s to the end at 20 s; `coterie explain` prints the "
+                'event that a client waits for (each wait lasts at most protocol.patience = "1 min")'
             ],
         ),
     ],
