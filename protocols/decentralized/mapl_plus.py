@@ -2,9 +2,9 @@
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
-If devices differ, set `half_life`. Otherwise, the others use the old backbone of a client that is 20 times
-slower again and again until its next iteration ends; in bad weather, this harms them more than collaboration
-helps (docs/weather.md). Without rounds, `safeguard` protects the slow client itself (`MAPLAsynchronous`).
+If devices differ, set `half_life`. Otherwise, while a client that is 20 times slower trains, the others mix
+in its old backbone again and again; in bad weather, this harms them more than collaboration helps
+(docs/weather.md). Without rounds, `safeguard` protects the slow client itself (`MAPLAsynchronous`).
 """
 
 from collections.abc import Sequence

@@ -145,7 +145,7 @@ def _members_of_all(members: Iterable[C], stages: Sequence[Sequence[tuple[C, ...
 
 
 def _self_sufficient(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) -> frozenset[C]:
-    """Return the largest part of `members` in which all are as well off as with all `clients`, or none.
+    """Return the largest part of `members` in which each is as well off as with all `clients`; may be empty.
 
     It is unique: the union of two of these parts is also one, since utilities do not fall with more choice.
     """

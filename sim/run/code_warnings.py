@@ -47,7 +47,8 @@ def warnings_about_results(simulation: Simulation) -> list[str]:
 def _unchanged_model_warnings(simulation: Simulation) -> list[str]:
     """Return lines about models that did not change, and about iterations longer than the run.
 
-    The method is to blame only if nothing else explains it: neither the duration nor unfinished rounds.
+    The method is to blame only if nothing else explains the unchanged models: neither the duration nor
+    unfinished rounds.
     """
     settings, up, metrics = simulation.rules.settings, simulation.clients_up, simulation.observer.metrics
     if lines := short_run_warning(_trainings(simulation), simulation.rules.duration_s):
