@@ -167,7 +167,7 @@ def refit_factors(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -
     """Convert factors of the sizes `given` to factors of the sizes `sizes`.
 
     A smaller rank keeps the first columns of A and rows of B; in factors from `best_factors`, these are the
-    best ones. A larger rank continues with the columns of A of `own`, and with rows of 0 in B.
+    best ones. A larger rank adds columns from the A of `own`, and rows of 0 in B.
     """
     pieces: list[Any] = []
     changes = zip(_factors(factors, given), _factors(own, sizes), given, sizes, strict=True)

@@ -170,8 +170,8 @@ def caveat(live: Mapping[str, Any]) -> str:
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
         f"Events that are less than {CAP_S:g} s late count from their planned times. Therefore, equal "
-        "numbers of iterations show that the code behaves the same on sockets, but not that the modeled times "
-        f"are right; --raw tests the times. Not counted as late: {messages['count']:,} messages "
+        "numbers of iterations show that the code behaves the same on sockets, but not that the modeled "
+        f"times are right; --raw tests the times. Not counted as late: {messages['count']:,} messages "
         f"({messages['seconds']:.3g} s in total) and {jobs['count']:,} jobs "
         f"({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
