@@ -15,7 +15,7 @@ Differences from the papers: `local_steps` may be more than 1 (the update then i
 neighbor that stays silent for `patience`, despite repeated requests, is left out, and the client itself gets
 its weight; a lost model is sent again, and mixed in the round that it belongs to. In the asynchronous
 exchange, each side adds (other model - own model)/2, with both models as they were when sent, so it needs no
-lock and no bipartite topology and still keeps the mean. A lost request or answer is requested again, and
+lock and no bipartite topology and still keeps the mean. A request whose answer is missing is repeated, and
 granted once; if the answers to all of a client's four attempts are lost, only the peer has moved. When two
 clients ask each other at the same time, only the request of the client whose name sorts first is granted:
 both exchanges together would just swap the models.

@@ -114,7 +114,7 @@ def with_factors(model: Tensor, factors: Tensor, *, sizes: Sizes, places: Places
 
 
 def sum_of_products(weights: Tensor, *factors: Tensor, sizes: tuple[Sizes, ...]) -> Tensor:
-    """Return the products of sum_i weights[i] scale_i A_i B_i.
+    """Return sum_i weights[i] scale_i A_i B_i for each adapter, as a vector of products.
 
     The weighted A_i are stacked side by side, and the B_i one below the other, as in FLoRA: the product of
     the stacks is the sum, exactly.

@@ -130,7 +130,7 @@ def compare_with_simulation(
 
     The devices of the latter simulations are up to 1% slower or faster, which a measurement cannot
     distinguish. docs/live.md explains each key. process_by_actor: the process of each actor; message times
-    are compared between processes.
+    are compared only between different processes.
     """
     predicted = simulate_for_comparison(scenario, data_dir)
     others = [simulate_for_comparison(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
