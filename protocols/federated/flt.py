@@ -177,7 +177,7 @@ class FLTServer(RoundServer):
             self.assigned[client] = self.nearest(client)
 
     def _drawn(self) -> Vector:
-        """Draw the encoder; a server that restarts draws the same again, so that centroids stay valid."""
+        """Draw the encoder; a server that restarts draws the same encoder, so that centroids stay valid."""
         assert self.context.model is not None
         rng, width = shared_rng(self.context.shared_seed, "flt"), self.settings.embedding
         numbers = rng.standard_normal(int(np.prod(self.context.model.input_shape)) * width)

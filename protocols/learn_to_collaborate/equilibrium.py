@@ -171,7 +171,7 @@ def _parts_without_a_member(
 
 
 def _shrink_to_stable(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
-    """Return a stable coalition where no component is stable, by removing clients while a part can leave."""
+    """Return a stable coalition if no component is stable: the smallest part that can leave, repeatedly."""
     members = clients
     while parts := _parts_without_a_member(benefits, members, clients):
         members = min(parts, key=lambda part: (len(part), sorted(part)))

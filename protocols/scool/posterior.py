@@ -164,7 +164,7 @@ class Posterior(Component):
     # --- shared parameters ----------------------------------------------------------------------------------
 
     def learn_and_gossip(self) -> None:
-        """Add the client's statistics, learn from the average, and send half of the mass on (push-sum)."""
+        """Add the client's statistics, learn from the average, and send a peer half the mass (push-sum)."""
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None
         if numbers is not None:

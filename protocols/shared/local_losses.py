@@ -102,7 +102,7 @@ class PersonalizedModelLoss:
         return OutputGradients(of_scores, None, of_rows, parameters)
 
     def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return gradients, by projections and prototypes, of B times the losses except the cross-entropy."""
+        """Return the gradients for projections and prototypes, of B times the losses except cross-entropy."""
         times, paper = y.shape[1], self.variant == "paper"
         of_rows, of_prototypes = list[Tensor](), list[Tensor]()
         if self.contrastive or self.prototype:

@@ -155,7 +155,7 @@ class TimeForPeers(RelativePace):
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:
-        """Spend `gradients` if the time suffices for at least one; the rest is on credit. Return success."""
+        """Spend `gradients`, and return True, if there is time for one at least; the rest is on credit."""
         if not self.suffices:
             return False
         self.spend(gradients)

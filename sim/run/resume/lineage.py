@@ -182,7 +182,7 @@ class SimulationWithModels(Simulation):
 
 
 def _terms_of(ensemble: Ensemble) -> RecordedTerms:
-    """Return the weighted sum of an ensemble, without arithmetic on its vectors, which creates vectors."""
+    """Return the terms of an ensemble's weighted sum; arithmetic on its vectors would create vectors."""
     terms = []
     for share, model in ensemble:
         for owner, factor in recorded_terms(model.terms):

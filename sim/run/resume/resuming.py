@@ -91,7 +91,7 @@ class ResumableRun:
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
     def is_cut_short_of(self, target: Path) -> bool:
-        """Return True if an interrupted part of the run has results at `target` or its numbered variant."""
+        """Return True if results of an interrupted part of the run are at `target` or a numbered name."""
         if self.cut_short is None:
             return False
         name = self.cut_short.name

@@ -95,7 +95,7 @@ Rate = Annotated[NonNegativeFloat, Within(0, _PER_KWH_MAX)] | RateTable
 
 
 class EnergySection(Settings):
-    """Price and carbon intensity of electricity. Results that need a key that is not set stay unknown."""
+    """Price and carbon intensity of electricity. Results for which a key is missing are unknown."""
 
     price: Rate | None = None
     """Price of a kilowatt-hour, or a table with a file of prices by region and hour."""
