@@ -52,8 +52,8 @@ def size(obj: object, alterable: list[object] | None = None) -> int:
     """Return the length in bytes of `Codec.encode(obj)`, without reading any tensor's values.
 
     alterable: a list, to which this function appends each part of `obj` that its owner could alter after
-    sending it. Nearly all messages have no such part; `actors.values.sealed` then need not be called. Raises
-    TypeError, naming the field, for any object that cannot be encoded.
+    sending it. Nearly all messages have no such part; `actors.values.with_immutable_message` then need not be
+    called. Raises TypeError, naming the field, for any object that cannot be encoded.
     """
     return _SIZERS[type(obj)](obj, [] if alterable is None else alterable)
 

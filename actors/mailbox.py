@@ -227,7 +227,7 @@ class Mailbox:
             collection.excuse(peer)
 
     def peer_active(self, peer: str) -> None:
-        """Notify the watches that a message came from `peer`."""
+        """Notify the observers of all collections that a message came from `peer`."""
         for collection in self.collections:
             if collection.watch is not None and peer in collection.missing:
                 collection.watch.peer_active(peer)

@@ -50,7 +50,7 @@ class ActorStatus:
         return self._actor._main
 
     def whereabouts(self, otherwise: str = "something that no actor sends") -> str:
-        """Return where the actor waits and for what, in words; `otherwise`: used if it waits for no actor."""
+        """Return where the actor waits, and for what: in words, or `otherwise` if it waits for no actor."""
         actor = self._actor
         kind, main, pump = type(actor), actor._main, actor._pump
         line = None if main is None else waiting_line(kind, main)

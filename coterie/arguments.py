@@ -212,7 +212,7 @@ def text_of(given: Any, name: str) -> str | None:
 
 
 def jobs_of(jobs: Any, name: str = "jobs") -> int | None:
-    """Return a number of runs; None for the default. Raises UserError."""
+    """Return a number of runs to compute at the same time; None for the default. Raises UserError."""
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise refusal(name, jobs, "must be a whole number, 1 or more")
     return jobs

@@ -34,7 +34,7 @@ def page(view: RunView) -> str:
 
 
 def _curve(view: RunView) -> str:
-    """Return the mean over time of the metric that measures clients, as a line."""
+    """Return the curve of the main metric over virtual time, averaged over the clients, as HTML."""
     if view.measure is None:
         return ""
     measure, panel = view.measure

@@ -105,7 +105,7 @@ class Run:
         )
 
     def plot(self, metric: str | None = None) -> go.Figure:
-        """Return the report's figure of a metric over virtual time, as a figure of plotly.
+        """Return the report's figure of a metric over virtual time, as a plotly figure.
 
         metric: a name in `metrics` of clients or servers; None for the main metric. Raises UserError for an
         unknown name.

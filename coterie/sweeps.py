@@ -122,9 +122,9 @@ class Compared:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """Table with a row for each run: its results, its costs, and the name of its folder, as `directory`.
+        """Table with a row for each run: its results, its costs, and its folder (column `directory`).
 
-        That folder is next to the sweep's folder, or is the folder that you passed.
+        This is the folder's name, next to the sweep's own folder or as in the path that you passed.
         """
         return self._frames["runs"]
 
@@ -211,8 +211,8 @@ def compare(
     """Compare the runs of a sweep, or single runs.
 
     by: the axis along which the figures show the results. baseline: "axis=value", the group to compare the
-    others with. metrics: names, or paths in the summary such as "graph.l1". target: value for which the cost
-    of reaching it is reported. clients: the only clients to include. Raises UserError.
+    others with. metrics: names, or paths in the summary such as "graph.l1". target: a quality; the costs
+    until it is reached are reported. clients: the only clients to include. Raises UserError.
     """
     each = list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
     if not each:

@@ -9,10 +9,10 @@ A lasting question (`LastingQuestion`) is repeated until it is answered or the t
 busy with it answers a repetition by `InProgress`, and then gets no repetition for as long as the work usually
 takes. Silence therefore means that a message was lost, and the question is sent again after one round trip,
 which these answers measure. If these waits doubled where many messages are lost, one unlucky question would
-hold up all others. They double only from the ninth time, when the peer may have left. Before a round trip was
-measured, they double at once, until the peer treats a repetition as new, which means that the earlier attempt
-was lost. Later timeouts are as long as the work takes. Each new measurement resets the timers of waiting
-questions.
+hold up all others. They therefore double only from the ninth time, when the peer may have left. Before a
+round trip was measured, they double at once, until the peer treats a repetition as new, which means that the
+earlier attempt was lost. Later timeouts are as long as the work takes. Each new measurement resets the timers
+of waiting questions.
 """
 
 import asyncio

@@ -138,8 +138,8 @@ class RoundMessages:
         """Return envelopes with messages of this round, of class `kind`, from `peers`, by sender.
 
         Peers that stay silent for `timeout_s` seconds are missing. where: returns True for the marks of
-        messages to accept (default: of this round). after: class of the messages of this round that a `kind`
-        answers. Raises ActorError for a class that is not in the actor's `collected`.
+        messages to accept (default: of this round). after: class of this round's messages to which messages
+        of class `kind` are the answers. Raises ActorError for a class that is not in the actor's `collected`.
         """
         actor, number, started_s = self._actor, self.number, self._actor.now
         actor._require_collected(kind)
@@ -173,7 +173,7 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop earlier rounds' messages to all peers, as every peer has the current round's message."""
+        """Drop earlier rounds' messages to all peers, because every peer has the current round's message."""
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 

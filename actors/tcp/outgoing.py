@@ -33,8 +33,9 @@ class Outgoing:
     """Frames for one endpoint, in order, each read there at most once.
 
     A frame that is given while there is no connection is lost at once, so that no endpoint gets outdated
-    frames. on_fate(count, fate): called for the `count` oldest frames without a fate; fate is "" if they
-    were read, or the reason for the loss. on_link(up): called when there is a connection, and when it ends.
+    frames. on_fate(count, fate): called with the outcome, `fate`, of the `count` oldest frames without an
+    outcome so far: "" if they were read, or the reason for their loss. on_link(up): called when there is a
+    connection, and when it ends.
     """
 
     def __init__(

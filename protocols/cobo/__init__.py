@@ -1,7 +1,7 @@
 """CoBo: collaborative learning via bilevel optimization (Hashemi, He and Jaggi, NeurIPS 2024).
 
-Client i learns its model x_i and, together with each peer j, a common weight w_ij, which states how much they
-help each other.
+Client i learns its model x_i and, together with each peer j, a common weight w_ij, which states how much i
+and j help each other.
 
     for each pair that is sampled, with z = (x_i + x_j)/2:
         w_ij <- Proj_[0,1](w_ij + gamma <g_i(z), g_j(z)>)                                              (eq. 4)
@@ -49,9 +49,9 @@ Differences from the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
   `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2% of iterations"
   is `constant_iterations` here (0.2% of 40,000 by default).
-- The authors' code updates the models before the weights; without the very first update of the weights, this
-  order would be the same. Their momentum is an average, m <- 0.9 m + 0.1 g from m = g at the first step:
-  `training.momentum = 0.9` with `training.dampening = 0.9`.
+- The authors' code updates the models before the weights; except for one update of the weights at the very
+  start, both orders are the same. Their momentum is an average, m <- 0.9 m + 0.1 g from m = g at the first
+  step: `training.momentum = 0.9` with `training.dampening = 0.9`.
 - For its proof, the paper returns the iterates of a random round. Here, the last iterates count, as in its
   experiments.
 - Proximal terms keep their anchors fixed in an iteration of more than one local step.

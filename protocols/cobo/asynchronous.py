@@ -109,9 +109,9 @@ class CoBoAsynchronous(Client):
     def evidence(self, peer: str) -> float:
         """Return the factor of a pair's weight, from 0 to 1.
 
-        The factor is the number of updates divided by the number wanted so far, and at most the share of the
-        required meetings. The wanted number is the number expected from the iterations of the slower client,
-        because a newcomer or slow client cannot have made more, divided by the setting `evidence`.
+        The factor is the smaller of two ratios: the updates so far to the wanted updates, and the gradient
+        pairs so far to the required pairs. Wanted are the updates expected from the iterations of the slower
+        client, because a newcomer or slow client cannot have made more, divided by the setting `evidence`.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:
@@ -150,7 +150,7 @@ class CoBoAsynchronous(Client):
         """Return the number of a pair's updates to start on the simplex, with this probability per iteration.
 
         As the steps of a row compete there, they are spread evenly (systematic sampling) from a random start.
-        With independent draws, one peer would get a seventh more updates than another.
+        Independent draws would give some peers more updates than others by chance.
         """
         before = pair.sampled = pair.sampled or self.rng.random()
         pair.sampled += probability
@@ -192,9 +192,10 @@ class CoBoAsynchronous(Client):
         return sorted(owed, key=lambda peer: -self.known[peer].owed)
 
     def takes_requests(self, peer: str) -> bool:
-        """Return True if a peer answers requests. A peer that has not sent a model yet is slow or absent.
+        """Return True if this client may send a peer requests.
 
-        On the simplex, such a peer is asked anyway: without its first updates, a row would be unbalanced.
+        A peer states in its models whether it takes requests. A peer that has not sent a model yet is slow or
+        absent. On the simplex, it is asked anyway: without its first updates, a row would be unbalanced.
         """
         latest = self.known[peer].latest
         if latest is None:
@@ -271,8 +272,9 @@ class CoBoAsynchronous(Client):
         """Return the model to compare with a peer's model, with this model's time (s) and iterations.
 
         iterations: those of the peer's model. On the simplex, for a peer that is far behind, return the model
-        after the same number of iterations, interpolated between the two nearest kept models: the gradients
-        of the newest model would all be larger and would agree. Otherwise, return the newest model.
+        after the same number of iterations, interpolated between the two nearest kept models. With the newest
+        model, the gradients of all such pairs would be larger and would agree. Otherwise, return the newest
+        model.
         """
         newest = (self.params, self.now, self.iterations)
         if not self.earlier or not is_far_behind(iterations, self.iterations):

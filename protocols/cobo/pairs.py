@@ -126,7 +126,7 @@ class PairWeights(Component):
 
 
 def subtract_simplex_threshold(*row: Tensor) -> tuple[Tensor, ...]:
-    """Subtract the threshold whose positive remainders are the projection on the simplex; for `apply`.
+    """Subtract the threshold at which the positive results are the projection on the simplex; for `apply`.
 
     Clipped to [0, 1], the values equal the result of `mathematics.project_on_simplex`.
     """

@@ -113,7 +113,7 @@ class CrossGradients(Client):
         self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
-        """Train, and return the momentum v_i, which is the update, for the current cross-gradients."""
+        """Train, and return the update: the momentum v_i, computed with the latest cross-gradients."""
         change = await self.train(self.settings.local_steps)
         if self.crossed:
             # Descent along -eta g_ij, so that the margin is in units of gradients.

@@ -9,9 +9,9 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
 The momentum is reset at the start of each round. theta and eta are the scenario's (`training.momentum`,
 `training.learning_rate`), which must be those of SGD with momentum; without momentum, this is DFedAvg.
 
-Unlike D-PSGD, it averages the models after the local steps instead of the models before these steps. The
+Unlike D-PSGD, DFedAvgM averages the models after the local steps, not the models before these steps. The
 asynchronous form combines these local steps with AD-PSGD's exchange. As in D-PSGD, a neighbor that stays
-silent for `patience` is left out and its weight given to the client itself. Quantized messages are omitted.
+silent for `patience` is left out, and the client itself gets its weight. Quantized messages are omitted.
 """
 
 from collections.abc import Sequence

@@ -12,10 +12,10 @@ gradients without pause, and concurrently averages with one random neighbor at a
     x_i <- x_i - eta g_i(x_i as it was when g_i was started)
 
 Differences from the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A
-neighbor that stays silent for `patience`, despite repeated requests, is left out and its weight given to the
-client itself; a lost model is sent again, and mixed in the round that it belongs to. In the asynchronous
+neighbor that stays silent for `patience`, despite repeated requests, is left out, and the client itself gets
+its weight; a lost model is sent again, and mixed in the round that it belongs to. In the asynchronous
 exchange, each side adds (other model - own model)/2, with both models as they were when sent, so it needs no
-lock and no bipartite topology and still keeps the mean. A lost request or answer is requested again, and
+lock and no bipartite topology and still keeps the mean. A request whose answer is missing is repeated, and
 granted once; if the answers to all of a client's four attempts are lost, only the peer has moved. When two
 clients ask each other at the same time, only the request of the client whose name sorts first is granted:
 both exchanges together would just swap the models.

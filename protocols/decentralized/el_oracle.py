@@ -13,7 +13,7 @@ Differences from the paper: clients come and go. The graph contains the clients 
 up, and clients with different beliefs draw different graphs until they have the same news; a client that gets
 a model from a peer that is not its neighbor answers with its own model. If the product of s and the number of
 clients is odd, no regular graph exists, and s is increased by one. A neighbor that stays silent for
-`patience` is left out, and its weight given to the client itself.
+`patience` is left out, and the client itself gets its weight.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

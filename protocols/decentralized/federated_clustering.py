@@ -41,8 +41,9 @@ class ReturnedGradient:
 def threshold_clustering(mask: Tensor, *points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
     """Return a center [P], found from its `within` nearest points, and which of n points [P] belong to it.
 
-    mask [P]: 1 for values that distances include, 0 for others. The search starts at the first point. Each
-    sweep treats all other points as equal to the center, and thus moves it by within/n of the way.
+    mask [P]: 1 for values that distances include, 0 for others. The search starts at the first point. Each of
+    `sweeps` sweeps sets the center to the mean of n points: its `within` nearest points, and the center
+    itself in place of each other point.
     """
     rows = torch.stack(points)
     centre = points[0]

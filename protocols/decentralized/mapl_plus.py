@@ -2,9 +2,9 @@
 
 Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024), appendix B.
 
-If devices differ, set `half_life`: if a client is 20 times slower, others use its old backbone again and
-again until its next iteration ends, and in bad weather this costs more than collaboration gains
-(docs/weather.md). Without rounds the slow client itself is protected by `safeguard`, see `MAPLAsynchronous`.
+If devices differ, set `half_life`. Otherwise, while a client that is 20 times slower trains, the others mix
+in its old backbone again and again; in bad weather, this harms them more than collaboration helps
+(docs/weather.md). Without rounds, `safeguard` protects the slow client itself (`MAPLAsynchronous`).
 """
 
 from collections.abc import Sequence

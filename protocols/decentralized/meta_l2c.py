@@ -20,9 +20,9 @@ mixture has a higher loss on its held-out samples (`safeguard`).
 
 Differences from the paper (its text was not available): this follows its abstract, and SCooL's description of
 the method. E is a perceptron with one hidden layer (tanh). Its input is a sketch of the update: the
-normalized update is multiplied by signs that all clients know, and added up in `sketch` groups. This keeps
-inner products on average, and phi small for models of any size. Each step of phi has the length r. Clients
-that are no longer mixed with still get updates.
+normalized update is multiplied by signs that all clients know, and added up in `sketch` groups. A sketch
+preserves inner products on average, and its size keeps phi small for models of any size. Each step of phi has
+the length r. Clients that are no longer mixed with still get updates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -227,7 +227,7 @@ class MetaL2CBase(Client):
             self.worth.clear()
 
     def _kept_of(self, count: int) -> int:
-        """Return the number of neighbors to mix with, of `count`."""
+        """Return how many of `count` neighbors to mix with."""
         return max(1, round(self.settings.kept * count))
 
     def replace_departed(self, gone: str, mean: float | None) -> None:

@@ -9,11 +9,11 @@ loss. In rounds with a barrier among neighbors:
     x_i  <- sum_j W_ij x_j - eta grad_x f_i(x_i, y_i) - sum_j l_ij
     l_ij <- l_ij + theta W_ij (x_i - x_j), with the x before this step    W: Metropolis-Hastings weights
 
-l_ij are the multipliers of x_i = x_j, times eta, and the mixing is the gradient of the penalty on x_i - x_j:
-without multipliers (`dual_rate` 0) it is D-PSGD on backbones, whose heterogeneous clients do not agree at a
-constant eta; with theta = 1/2 (theta is `dual_rate`) it is EXTRA (Shi, Ling, Wu and Yin 2015), in which they
-do. As f_i = g_i, the gradient of f_i with respect to y is 0 at y_i*(x), and so are the terms of the upper
-level's gradient besides grad_x f_i.
+l_ij are the multipliers of x_i = x_j, times eta, and the mixing is the gradient of the penalty on x_i - x_j.
+theta is `dual_rate`. Without multipliers (theta = 0), the method is D-PSGD on backbones, in which
+heterogeneous clients do not agree at a constant eta; with theta = 1/2, it is EXTRA (Shi, Ling, Wu and Yin
+2015), in which they do. As f_i = g_i, the gradient of f_i with respect to y is 0 at y_i*(x), and so are the
+terms of the upper level's gradient besides grad_x f_i.
 
 Differences from the paper (its text was not available): its primal-dual update could not be checked. If x and
 y had different losses, the implicit part of the gradient would also be needed. l_ij = -l_ji as long as both

@@ -11,11 +11,11 @@ It supports any model of any task, as perplexity is exp of the mean loss; of a m
 adapters are sent. The learned graph is w. A model that has diverged has no weight.
 
 The paper's text was not available. Its authors' public code (personalized-collaborative-llms) is the source
-of: minus perplexity in the softmax, without a temperature; averages of models, where the abstract says
-gradients; a round after each training step; `warm_up` (100 of 500 iterations in its README). Differences from
-this code: models are evaluated on all held-out samples instead of at most 12 batches; a client may know only
-some of the others, and miss rounds. The settings of CoBo's authors are not published. `judged_by = "loss"` is
-an addition of coterie: losses differ by less, so weights stay closer to equal ones.
+of these choices: minus perplexity in the softmax, without a temperature; averages of models, where the
+abstract says gradients; a round after each training step; `warm_up` (100 of 500 iterations in its README).
+Differences from this code: models are evaluated on all held-out samples instead of at most 12 batches; a
+client may know only some of the others, and miss rounds. The settings of CoBo's authors are not published.
+`judged_by = "loss"` is an addition of coterie: losses differ by less, so weights stay closer to equal ones.
 """
 
 from collections.abc import Mapping, Sequence

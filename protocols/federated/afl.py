@@ -112,7 +112,7 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """Use the model; it enters the average only when it arrives again with the next task."""
+        """Use the model, without counting it in the average: the next task brings it again."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:

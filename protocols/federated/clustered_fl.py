@@ -10,9 +10,9 @@ under privacy constraints" (2020). All clients start in one cluster. In each rou
         unless the parts are too similar: sqrt((1 - max cos across)/2) must be more than `separation`
 
 Each part continues from x_c, and may be split again. The server keeps the updates that split a cluster. A
-client that was not in that round, or joins later, gets the model from before the first split, then from
-before the next, and each time joins the part with the update most similar to its own. It thus finds its
-cluster in as many rounds as there are splits.
+client that was not in that round, or joins later, gets the model from before the first split, then the model
+from before the next split, and so on. Each time, it joins the part with the update most similar to its own.
+It thus finds its cluster in as many rounds as there are splits.
 
 A client that has exhausted its budget has no update: a cluster with such a client is not split any more.
 
@@ -67,10 +67,10 @@ def cosines(updates: ArrayLike) -> np.ndarray:
 
 
 def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
-    """Return the two parts of n >= 2 clients that are least similar, and their similarity.
+    """Split n >= 2 clients into the two least similar parts; return the parts and their similarity.
 
-    similarity [n, n]: of each pair of clients; the similarity of two parts is its maximum over all pairs
-    across them.
+    similarity [n, n]: the similarity of each pair of clients. The similarity of two parts is the maximum over
+    all pairs with one client in each part.
 
     The most similar clients are joined first, until two parts are left (the paper's optimal bipartitioning).
     """
@@ -89,7 +89,7 @@ def bipartition(similarity: ArrayLike) -> tuple[list[int], list[int], float]:
 
 @dataclass(eq=False)
 class Cluster:
-    """Model of a cluster, which stays unchanged after a split. longest: largest norm of an average update.
+    """Cluster, whose model stays the same after a split. longest: largest norm of an average update.
 
     parts: empty, or two, each with the updates [n, P] of its clients in the round of the split.
     """

@@ -130,7 +130,7 @@ def clusters_by_linkage(distances: ArrayLike, count: int, threshold: float | Non
     """Return each client's cluster number; clusters are numbered from 0 by their first clients.
 
     distances [n (n - 1) / 2]: of each pair, in the order of `combinations`. count: maximum number of
-    clusters. threshold: replaces it, as a share of the largest distance.
+    clusters. threshold: replaces `count`; clusters are joined up to this share of the largest distance.
     """
     pairs = np.asarray(distances, dtype=np.float64)
     if not len(pairs):
@@ -177,7 +177,7 @@ class FLTServer(RoundServer):
             self.assigned[client] = self.nearest(client)
 
     def _drawn(self) -> Vector:
-        """Draw the encoder; a server that restarts draws the same again, so that centroids stay valid."""
+        """Draw the encoder; a server that restarts draws the same encoder, so that centroids stay valid."""
         assert self.context.model is not None
         rng, width = shared_rng(self.context.shared_seed, "flt"), self.settings.embedding
         numbers = rng.standard_normal(int(np.prod(self.context.model.input_shape)) * width)

@@ -1,6 +1,6 @@
 """Oracle baseline: federated averaging inside the true clusters, which no real client could know.
 
-It is the upper reference of CoBo's tables ("Oracle"): one server for each true cluster.
+Each true cluster has one server. In CoBo's tables, this baseline ("Oracle") is the upper reference.
 """
 
 from collections.abc import Sequence

@@ -11,11 +11,11 @@ Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes" (
 
 theta_i is client i's personal model, by which it is evaluated; w is also measured. R is `local_steps` (or
 `local_epochs` times the batches of an epoch), and theta_i comes from K steps of SGD with the scenario's
-learning rate, in each round first from w_i, then from the last theta_i, as in the authors' code.
+learning rate. In each round, they first start from w_i, then from the last theta_i, as in the authors' code.
 
 The paper's text was not available: this follows general knowledge of it. The K steps of an iteration use one
-batch. With `fraction` below 1 all clients train in a round, and those that are not sampled keep their w_i and
-report only the end of their training.
+batch. With `fraction` below 1 all clients train in a round; those that are not sampled keep their w_i, and
+report only that they have trained.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from protocols.shared.server_rounds import (
 
 @dataclass(frozen=True)
 class OwnTask(RoundTask):
-    """Task to update the personal model from these parameters, and report the end."""
+    """Task to update the personal model from these parameters, and to report when this is done."""
 
     params: Vector
     round: int

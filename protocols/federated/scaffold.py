@@ -40,7 +40,7 @@ class ControlledUpdate:
 
 
 class ScaffoldSettings(RoundSettings):
-    """Average updates of clients that correct each step by the difference of the others' gradients."""
+    """Average updates of clients that correct each step by the others' gradients minus their own."""
 
     server_rate: PositiveWeight = 1.0
     """Step eta_g of the server along the mean of the updates."""

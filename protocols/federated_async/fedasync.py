@@ -9,7 +9,7 @@ of changes to the server's model x since it gave x_tau to the client:
     s(u) = 1 (constant),  (1 + u)^-a (polynomial),  1 if u <= b, else 1/(a (u - b) + 1) (hinge)
 
 Differences from the paper: all clients train all the time, while the paper's scheduler triggers some at
-random times. u is 0 if the server's model has not changed in between. A client is evaluated by the last x
+random times. u is 0 if the server's model has not changed meanwhile. A client is evaluated by the last x
 that it was given.
 """
 
@@ -29,7 +29,7 @@ class FedAsyncSettings(AsyncSettings):
     mixing: ShareAboveZero = 0.6
     """Weight alpha of a model that was trained from the server's latest model."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """Function s(u), which reduces a model's weight by the number u of changes in between."""
+    """Function s(u), the factor of a model's weight if the server's model has changed u times meanwhile."""
     exponent: Weight = 0.5
     """Exponent a of the polynomial (1 + u)^-a."""
     slope: PositiveWeight = 10.0

@@ -7,9 +7,9 @@ client i's samples D_i^k of class k and the classes' prototypes xi^k:
                 xi_i^k <- mean of z over D_i^k                          for the classes that i has
                 xi^k <- sum_i |D_i^k| xi_i^k / sum_i |D_i^k|            over the clients that have class k
 
-Only prototypes are sent [d_z per class], so backbones may differ. They are the model's part "class_means"; a
-class that has no prototype yet has zeros there, and does not pull. The features are z. A client is evaluated
-by its last trained model.
+Only prototypes are sent [d_z per class], so backbones may differ. In a model, they are the part
+"class_means"; a class that has no prototype yet has zeros there, and does not pull. The features are z. A
+client is evaluated by its last trained model.
 
 Differences from the paper: its mean over clients divides by their number once more, but its code does not;
 the code gives all clients equal weights (`weights = "equal"`). A class without clients in a round keeps its

@@ -19,8 +19,8 @@ Differences from the paper: adapters are stored transposed (`x A B`). All singul
 as in the paper: here, this factor is B. The SVD takes no virtual time.
 
 Limits: with all singular values in one factor, training diverges at learning rates at which averages of
-adapters of equal rank still converge. If lost messages slow FlexLoRA down, it may therefore stay below
-training alone. Each cut to a small rank loses a part of what the client has learned.
+adapters of equal rank still converge. FlexLoRA may therefore be worse than training alone if messages
+are lost, which also slows it down. Each cut to a small rank loses a part of what the client has learned.
 """
 
 from collections.abc import Mapping, Sequence

@@ -46,7 +46,7 @@ class FirstLocalTask(RoundTask):
 
 @dataclass(frozen=True)
 class NotBegun:
-    """Answer of a client that had a personal backbone only in an earlier session."""
+    """Answer of a client that no longer has its personal backbone of an earlier session."""
 
 
 class LGFedAvgSettings(AveragedPartSettings):

@@ -37,12 +37,12 @@ Differences from the paper:
   to be sampled. Then no term ties a model to its owner, and a client may come to train, and to predict with,
   the model of a client that does not share its data.
 - epsilon, beta, M and the learning rate are not in the paper's appendix, which was the only text available:
-  epsilon = .3, beta = .6 and M = 3 are coterie's choices. So is the meaning of "epsilon-greedy" in
-  `epsilon_greedy`.
+  epsilon = .3, beta = .6 and M = 3 are coterie's choices, and so is the meaning of "epsilon-greedy" (see the
+  function `epsilon_greedy`).
 - g_bi is w_ib times the change that `local_epochs` of training make, "multiple gradient steps" as the
-  appendix allows. With `local_steps = 1` and SGD it is a batch's gradient. It is the gradient of a mean
-  loss instead of a sum; a learning rate compensates for this factor, and with epochs the number of steps
-  is in proportion to the samples.
+  appendix allows. With `local_steps = 1` and SGD it is a batch's gradient. The loss is a mean instead of a
+  sum over samples: the learning rate compensates for this factor, and with epochs the number of steps is
+  in proportion to the samples.
 - Updates with a weight below 1e-6 are not computed, as they would be lost in rounding.
 - Predictions use the last models received from the M peers of the largest weights, and the client's own.
 - With `losses = "sum"`, as in the paper, one candidate has nearly all weight as soon as there are many

@@ -113,10 +113,10 @@ class FedericoAsynchronous(Client):
         self.news.set()
 
     async def _evaluated_candidates(self) -> dict[str, Vector]:
-        """Evaluate the chosen models that have arrived, its own first; record and return their losses.
+        """Evaluate the chosen models that have arrived, and record their losses; return the models by name.
 
-        Models that come meanwhile are also evaluated, and later ones in the next iteration. Waits only if no
-        model has come.
+        The client's own model comes first, if it is chosen. Models that arrive during these evaluations are
+        also evaluated; models that arrive later wait for the next iteration. Waits only if no model has come.
         """
         models: dict[str, Vector] = {}
         losses: dict[str, float] = {}

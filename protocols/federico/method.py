@@ -74,7 +74,7 @@ class FedeRiCo(Client):
                 self.params = self.params + returned.update
 
     def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
-        """Return the models of this iteration (line 7): its own and M partners' models, or M candidates'."""
+        """Return this iteration's models (line 7): the client's own and M partners', or M candidates'."""
         own, competes = {self.name: self.params}, self.settings.own_competes
         offered = own | dict(partners) if competes else dict(partners)
         models = {

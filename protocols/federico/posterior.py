@@ -9,8 +9,9 @@ and, with the average of algorithm 1 in place of the sum, w_i = softmax(-L_i),
 
     L_ij(t) = (1 - beta) L_ij(t-1) + beta l_ij(t)                                                    (line 15)
 
-where l_ij is the last loss of a candidate that is not evaluated in round t. Both change in every round for
-all j. As long as l_ij does not change they have a closed form, so only evaluated candidates are updated:
+where l_ij is the last loss of a candidate that is not evaluated in round t. The sum and the average change in
+every round for all j. As long as l_ij stays the same, both have a closed form, so only evaluated candidates
+are updated:
 
     average:  L_ij(t + k) = l_ij + (1 - beta)^k (L_ij(t) - l_ij)        sum:  L_ij(t + k) = L_ij(t) + k l_ij
 
@@ -100,7 +101,7 @@ class LossTable:
         return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
 
     def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
-        """Return the weights w of the candidates `among`: shares of 1, or all 0 if none has been tried."""
+        """Return the weights w of the candidates `among`: their sum is 1, or 0 if none has been tried."""
         names = list(among)
         shares = negative_softmax([self.tracked(name) for name in names], temperature)
         return {name: float(share) for name, share in zip(names, shares, strict=True)}

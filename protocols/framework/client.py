@@ -116,7 +116,7 @@ class Client(Node):
         """Repeat `step` until the budget is exhausted, or without end if there is no budget.
 
         Handlers and spawned coroutines continue after the last step. A method that only answers messages
-        overrides this to return at once.
+        overrides this method with one that returns at once.
         """
         self._tasks.relabel("step")
         for component in self._components:

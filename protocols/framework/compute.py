@@ -40,7 +40,7 @@ class TrainRequest(NamedTuple):
 
 
 class Compute(ABC):
-    """Device and data of a client. Methods that you await occupy the device, one job at a time."""
+    """Device and data of a client. Each awaited call is a job, and the device runs one job at a time."""
 
     samples: int
     """Number of the client's own training samples."""

@@ -34,8 +34,8 @@ def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.floa
 def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str, float]:
     """Return mixing weights 1 / (1 + max(d_i, d_j)) for each neighbor j; the client's own is 1 - their sum.
 
-    Each client computes them from its neighbors' degrees only. Together they form a symmetric, doubly
-    stochastic matrix (Xiao and Boyd 2004), which the convergence of D-PSGD requires.
+    Each client computes them from its own and its neighbors' degrees only. The weights of all clients form a
+    symmetric, doubly stochastic matrix (Xiao and Boyd 2004), which the convergence of D-PSGD requires.
     """
     return {peer: 1.0 / (1 + max(own_degree, degree)) for peer, degree in degrees.items()}
 

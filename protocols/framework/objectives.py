@@ -77,7 +77,7 @@ class ParameterSlice:
 
 @dataclass(frozen=True)
 class AdapterSlices:
-    """Slices of one low-rank adapter. It adds scale x A B to its layer, and also `merged` if there is one.
+    """Slices of one low-rank adapter, which adds scale x A B to its layer, and `merged` if there is one.
 
     a: A [inputs, rank]. b: B [rank, outputs]. merged: [inputs, outputs], not trained.
     """

@@ -27,7 +27,7 @@ class PerPeer(Component, dict[str, V]):
 
     make: creates the value for a peer that is not in the table when you read `table[peer]`, as in a
     `defaultdict`; without it, KeyError. on_departure(peer, value): called when a peer leaves, with None for a
-    peer that is not in the table; its result stays in the table, and for None the peer is removed.
+    peer that is not in the table; its result becomes the peer's value, or None removes the peer.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ Differences from the paper:
   their models on the front: a coalition then no longer needs a coordinator. A client without partners trains
   alone in both.
 - In a round of the hypernetwork's training, a client whose random weight is below 0.001 is not asked for a
-  gradient: it would hardly count, and costs a model each way.
+  gradient: the gradient would hardly count, and would cost two messages of a model's size.
 - For the remaining clients (algorithm 1), the same front is searched again, without weights for clients
   already in a coalition (proposition 1); the front is not trained again.
 """

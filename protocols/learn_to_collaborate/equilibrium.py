@@ -118,7 +118,7 @@ def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) 
 def affected_by_arrival(stages: Sequence[Sequence[tuple[C, ...]]], wanted_by: Iterable[C]) -> list[C]:
     """Return the clients that a newcomer affects; `wanted_by`: clients that have it in their optimal set.
 
-    These optimal sets are among the clients of the same and later stages. A newcomer affects the coalitions
+    The optimal sets contain only clients of the same and later stages. A newcomer affects the coalitions
     of `wanted_by` in the first stage that contains one of these clients, and all coalitions of later stages.
     """
     wanting = frozenset(wanted_by)
@@ -145,7 +145,7 @@ def _members_of_all(members: Iterable[C], stages: Sequence[Sequence[tuple[C, ...
 
 
 def _self_sufficient(benefits: Benefits[C], members: frozenset[C], clients: frozenset[C]) -> frozenset[C]:
-    """Return the largest part of `members` in which all are as well off as with all `clients`, or none.
+    """Return the largest part of `members` in which each is as well off as with all `clients`; may be empty.
 
     It is unique: the union of two of these parts is also one, since utilities do not fall with more choice.
     """
@@ -171,7 +171,7 @@ def _parts_without_a_member(
 
 
 def _shrink_to_stable(benefits: Benefits[C], clients: frozenset[C]) -> tuple[C, ...]:
-    """Return a stable coalition where no component is stable, by removing clients while a part can leave."""
+    """Return a stable coalition if no component is stable: the smallest part that can leave, repeatedly."""
     members = clients
     while parts := _parts_without_a_member(benefits, members, clients):
         members = min(parts, key=lambda part: (len(part), sorted(part)))

@@ -3,7 +3,7 @@
 A term has a number and a leader. The highest number wins; if two clients both assumed that the leader had
 crashed, and lead with the same number, the client whose name sorts last wins. A leader that learns of a later
 term steps down. A leader sends heartbeats to all clients and gets answers: it thus notices which clients are
-gone, and they notice when the leader is gone. They need not watch each other.
+gone, and the clients notice when the leader is gone. The clients need not watch each other.
 
 The successors of a leader that is gone are the others, sorted by name, starting after its name. The first
 takes over at once if the departure is known, otherwise after one patience of silence. Each later one waits
@@ -29,7 +29,7 @@ Term = tuple[int, str]
 
 
 class LeaderElection(Component):
-    """Leader election in one client: knows the leader, and leads when it is the client's turn.
+    """Leader election in one client: tracks the leader, and makes the client lead when it is next in line.
 
     first: the first leader. lead(): the leader's work, which is canceled when this client steps down.
     stepped_down(): called after this client has stepped down.

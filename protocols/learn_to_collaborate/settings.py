@@ -11,7 +11,7 @@ from protocols.shared.hypernetwork import size
 
 
 class LearnToCollaborateSettings(ProtocolSettings):
-    """Find the benefits between clients, form coalitions that no client gains by leaving, train in them."""
+    """Find the clients' benefits, form coalitions that no client gains by leaving, and train in them."""
 
     changing = ("local_steps",)
 

@@ -20,10 +20,10 @@ Open questions in the paper, and consequences of its formulas:
   Figure 4 shows weights that are equal within a cluster, including the client's own:
   `degree_gradient = False`.
 - The paper's step drops no peer unless the heads are very similar. With n peers inside a cluster that share
-  all the weight, one outside stays at 0 only if mu1 cos/M > mu2 beta/sqrt(n), where cos is the excess
-  similarity of the peers inside. It must exceed .67 for two clusters of 10 clients, and .5 for two of 5.
-  Cosines divided by the largest ("per-class") exceed this; plain cosines of small models (.1 to .5) do not,
-  and then all peers keep some weight.
+  all the weight, a peer outside keeps the weight 0 only if mu1 cos/M > mu2 beta/sqrt(n), where cos is the
+  excess similarity of the peers inside. This cos must exceed .67 for two clusters of 10 clients, and .5 for
+  two of 5. Cosines divided by the largest ("per-class") exceed this; plain cosines of small models (.1 to .5)
+  do not, and then all peers keep some weight.
 - ||w||_1 is 1 on the simplex, so the projection undoes its gradient (1 everywhere, also at 0, where the
   weights can only grow): norm "l1" means no norm at all.
 - The step "sign" is the first one of a fresh Adam(learning_rate), which the authors' code makes in every

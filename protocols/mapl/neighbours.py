@@ -120,7 +120,7 @@ class Neighbours(Component):
             self.drop(peer)
 
     def check_neighbours(self, explore: bool) -> None:
-        """Ask silent neighbors for their knowledge, drop those that stay silent; `explore` some strangers."""
+        """Ask silent neighbors for their knowledge; drop those that stay silent. explore: ask strangers."""
         for peer in list(self.shares):
             contact, trips = self.contacts[peer], self.client.round_trips
             assert contact.received_s is not None, "becoming a neighbor sets the time of the last message"

@@ -61,7 +61,7 @@ class SwimPingRequest(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class SwimNews(MembershipMessage):
-    """News of a client that joins or leaves, about itself; as an answer to a join, news of the others."""
+    """News about the sender, which joins or leaves; in answer to a join, news about other members."""
 
     news: tuple[News, ...]
     wants_answer: bool = False

@@ -82,7 +82,7 @@ class MembershipView(ABC):
     def join(self, tell: Tell) -> None:
         """Start, for the first time or again, without using earlier beliefs.
 
-        Like all other changes, changes of the beliefs about neighbors are reported.
+        Changes of the beliefs about neighbors are reported to `on_change`, as always.
         """
 
     @abstractmethod
@@ -159,7 +159,8 @@ class AnnouncedView(NeighbourView):
     A client that comes up does not know which neighbors are up. It believes each neighbor to be up until that
     neighbor sends Goodbye or is suspected. Any message of a neighbor proves that it is back. A message that
     overtook its sender's Goodbye on a datagram link therefore brings the sender back until the next
-    suspicion. Ignoring it would be worse, since a peer with a lost Hello would stay unknown for good.
+    suspicion. It would be worse to ignore messages after a Goodbye: a peer that returned, and whose Hello was
+    lost, would stay unknown for good.
     """
 
     __slots__ = ()

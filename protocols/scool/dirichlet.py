@@ -11,8 +11,8 @@ from protocols.scool.special import digamma, gammaln
 Floats = NDArray[np.float64]
 
 CONCENTRATION_MIN, CONCENTRATION_MAX = 1e-3, 1e3
-"""Bounds of alpha: one membership per client has little information on it, and its likelihood may have no
-maximum."""
+"""Bounds of alpha: one membership per client has little information on alpha, so the likelihood of alpha may
+have no maximum."""
 _HALVINGS_MAX = 30
 
 

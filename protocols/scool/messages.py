@@ -24,7 +24,7 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Request for the loss of the model `params` on the receiver's data; None if losses are not used.
+    """Request for the loss of the model `params` on the receiver's data; no model if losses are not used.
 
     Sent in `round` (synchronous), after `iterations`, at virtual `time` (s).
     """

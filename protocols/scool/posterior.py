@@ -141,8 +141,8 @@ class Posterior(Component):
     def _choose(self, evidence: Mapping[str, float]) -> None:
         """Keep the peers with the most evidence (appendix C.1); restore some if there are too few.
 
-        The evidence ranks peers as w_ij does, which is a sigmoid or a softmax of it. A peer that was asked
-        for `keep_after` iterations without evaluating this model has no evidence.
+        The weights w_ij are a sigmoid or a softmax of the evidence, so both rank the peers equally. A peer
+        that was asked for `keep_after` iterations without evaluating this model has no evidence.
         """
         share, after, iterations = self.settings.keep, self.settings.keep_after, self.client.iterations
         questions = iterations + 1 if self.waits else iterations  # to peers that were never left out
@@ -164,7 +164,7 @@ class Posterior(Component):
     # --- shared parameters ----------------------------------------------------------------------------------
 
     def learn_and_gossip(self) -> None:
-        """Add the client's statistics, learn from the average, and send half of the mass on (push-sum)."""
+        """Add the client's statistics, learn from the average, and send a peer half the mass (push-sum)."""
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None
         if numbers is not None:

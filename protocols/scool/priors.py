@@ -147,7 +147,7 @@ class BlockPrior(Prior):
         return self.summed(*block_model.edge_counts(self.membership, self.rows(pairs), outgoing))
 
     def summed(self, present: Floats, possible: Floats) -> Floats:
-        """Return edge counts and the expected log of pi_i, as one array [2 M M + M]."""
+        """Return both edge counts [M, M] and the expected log of pi_i [M], as one array [2 M M + M]."""
         return np.concatenate([present.ravel(), possible.ravel(), dirichlet.expected_log(self.gamma)])
 
     def learn(self, average: Floats) -> None:

@@ -79,8 +79,8 @@ def prototype_contrast(
 ) -> Tensor:
     """Return the sample-to-prototype loss l_proto, in nats.
 
-    It is the mean cross-entropy over the rows of the similarities of projections p [Q, d_p] to the prototypes
-    xi [K, d_p], against the labels [Q].
+    Each row of projections p [Q, d_p] has similarities to the prototypes xi [K, d_p]. The loss is the mean
+    over rows of the cross-entropy of these similarities with the labels [Q].
 
     paper (MAPL, section 4.1): similarity cos(p, xi^k)/tau. code: <p/||p||, xi^k>, with prototypes of any
     length and without a temperature (in the code, it cancels).

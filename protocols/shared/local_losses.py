@@ -48,8 +48,8 @@ class PersonalizedModelLoss:
     for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is literally the
     paper's formula for l_cont and l_ce; its eq. 1 and its authors' code take means, and so does the default.
 
-    The authors' code (`variant` "code") differs in all three contrastive losses; it has no temperature in
-    l_proto (1, on prototypes of any length), and `temperature` also in l_uni.
+    The authors' code (`variant` "code") differs in all three contrastive losses: l_proto has no temperature,
+    and uses prototypes of any length; l_uni also has `temperature`.
     """
 
     contrastive: bool = True
@@ -102,7 +102,7 @@ class PersonalizedModelLoss:
         return OutputGradients(of_scores, None, of_rows, parameters)
 
     def _contrasts(self, outputs: ModelOutputs, y: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return gradients, by projections and prototypes, of B times the losses except the cross-entropy."""
+        """Return the gradients for projections and prototypes, of B times the losses except cross-entropy."""
         times, paper = y.shape[1], self.variant == "paper"
         of_rows, of_prototypes = list[Tensor](), list[Tensor]()
         if self.contrastive or self.prototype:
@@ -144,8 +144,8 @@ class ContrastiveClassifier:
     copy of it. It is unknown which of the first two is the paper's: its text was not available.
 
     Differences: z is normalized, as in MAPL's copy and in the loss that they cite; their own code omits this.
-    Their code multiplies l_cont by temperature/0.07, so that its gradient has the scale of a temperature of
-    .07 with the distribution of 100; MAPL's copy and this class do not.
+    Their code multiplies l_cont by temperature/0.07: its gradient is as large as with the temperature .07,
+    although its softmax has the temperature 100. MAPL's copy and this class do not.
     """
 
     rho: float = 0.1

@@ -114,7 +114,7 @@ def with_factors(model: Tensor, factors: Tensor, *, sizes: Sizes, places: Places
 
 
 def sum_of_products(weights: Tensor, *factors: Tensor, sizes: tuple[Sizes, ...]) -> Tensor:
-    """Return the products of sum_i weights[i] scale_i A_i B_i.
+    """Return sum_i weights[i] scale_i A_i B_i for each adapter, as a vector of products.
 
     The weighted A_i are stacked side by side, and the B_i one below the other, as in FLoRA: the product of
     the stacks is the sum, exactly.
@@ -130,7 +130,7 @@ def sum_of_products(weights: Tensor, *factors: Tensor, sizes: tuple[Sizes, ...])
 
 
 def with_products(model: Tensor, products: Tensor, *, sizes: Sizes, places: Places, add: bool) -> Tensor:
-    """Return a model with these merged products; add: in addition to its own."""
+    """Return a model with these merged products; add: add them to its own products."""
     changed, offset = model.clone(), 0
     for (inputs, _, outputs, _), (_, _, at) in zip(sizes, places, strict=True):
         own = products[offset : offset + inputs * outputs]
@@ -167,7 +167,7 @@ def refit_factors(factors: Tensor, own: Tensor, *, given: Sizes, sizes: Sizes) -
     """Convert factors of the sizes `given` to factors of the sizes `sizes`.
 
     A smaller rank keeps the first columns of A and rows of B; in factors from `best_factors`, these are the
-    best ones. A larger rank continues with the columns of A of `own`, and with rows of 0 in B.
+    best ones. A larger rank adds columns from the A of `own`, and rows of 0 in B.
     """
     pieces: list[Any] = []
     changes = zip(_factors(factors, given), _factors(own, sizes), given, sizes, strict=True)

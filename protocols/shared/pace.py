@@ -1,7 +1,7 @@
 """Pace of a client relative to its peers, and the share of its device's time for them.
 
-A client that is slower than its peers keeps most of its device for itself: peers that do 1/s iterations
-while it does one would otherwise take all of its time.
+A client that is slower than its peers keeps most of its device for itself. Otherwise, the requests of peers
+that do many iterations while it does one would take all of its time.
 """
 
 import math
@@ -155,7 +155,7 @@ class TimeForPeers(RelativePace):
         return self.left > -BURST
 
     def try_spend(self, gradients: float) -> bool:
-        """Spend `gradients` if the time suffices for at least one; the rest is on credit. Return success."""
+        """Spend `gradients`, and return True, if there is time for one at least; the rest is on credit."""
         if not self.suffices:
             return False
         self.spend(gradients)

@@ -91,8 +91,8 @@ class Safeguard(Component):
         """Return the model to continue from: the client's model trained alone, the method's, or another.
 
         own: the model after the client's own steps, as without peers. mixed: the method's model. others:
-        models of peers. Returns `mixed` for a client that is not far behind, and `own` in a pause. Of equally
-        good models, `mixed` is preferred, then the first one of `others`.
+        models of peers. Returns `mixed` for a client that is not far behind, and `own` while `resting`. Of
+        equally good models, `mixed` is preferred, then the first one of `others`.
         """
         if not self.active:
             return mixed

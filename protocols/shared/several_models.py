@@ -60,7 +60,7 @@ class SeveralModelsServer(RoundServer):
         self.models = tuple([self.start() for _ in range(self.settings.models)])
 
     def start(self) -> Vector:
-        """Return a different initial model."""
+        """Return another initial model: `params` with new random signs."""
         signs: Vector = self.vector(self.rng.choice([-1.0, 1.0], size=self.params.shape))
         found: Vector = self.apply(with_signs, self.params, signs)
         return found

@@ -1,4 +1,4 @@
-"""Silence of peers: a peer that does not answer is suspected after a patience of silence."""
+"""Silence of peers: a peer that does not answer, and is silent for the patience, is suspected."""
 
 import math
 

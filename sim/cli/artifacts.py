@@ -77,7 +77,10 @@ def reproduce(
     ] = None,
     tolerance: Annotated[
         float,
-        Option(min=0.0, help="Relative difference within chance, for runs with fewer than three seeds."),
+        Option(
+            min=0.0,
+            help="Largest relative difference that counts as chance, for runs with fewer than three seeds.",
+        ),
     ] = 0.02,
     jobs: Jobs = None,
     data_dir: options.DataDir = None,

@@ -47,7 +47,7 @@ _Together = Annotated[
         min=1,
         max=TOGETHER_MAX,
         metavar="N",
-        help="Runs of a process that differ only in their seeds and compute together; faster on a GPU.",
+        help="Number of runs, with different seeds, that one process computes together; faster on a GPU.",
     ),
 ]
 Gpus = Annotated[float | None, Option(min=0.0, help="GPUs per run on Ray; by default 1 with --device cuda.")]
@@ -299,14 +299,15 @@ def runs(
         Path | None, Argument(metavar="FOLDER", help="Folder of result directories; by default runs.")
     ] = None,
     out: Annotated[
-        Path | None, Option(help="The same as FOLDER, as in the commands that write results.")
+        Path | None, Option(help="The same as FOLDER; other commands also have this option.")
     ] = None,
     where: Annotated[
         list[str] | None,
         Option(metavar="COLUMN=VALUE", help="Filter of the runs: protocol=cobo, overrides~network.loss."),
     ] = None,
     sort: Annotated[
-        str | None, Option(metavar="COLUMN", help="Column to sort by; -result: the best first.")
+        str | None,
+        Option(metavar="COLUMN", help="Column to sort by; with -result, the best run comes first."),
     ] = None,
     as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
 ) -> None:

@@ -11,7 +11,7 @@ _DICTIONARY_DATA = 1  # the field of DictionaryBatch with its RecordBatch
 
 
 def unpacked_bytes(content: bytes) -> int:
-    """Return the unpacked size of all packed buffers of a stream. Raises for damaged streams."""
+    """Return the unpacked size of all packed buffers of a stream. Raises various errors if it is damaged."""
     import pyarrow as pa
 
     total = 0

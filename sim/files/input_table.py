@@ -150,7 +150,7 @@ def require_table_fits(file: InputFile, rows: int, columns: int) -> None:
 
 
 def size_without_dictionaries(column: pa.Array | pa.ChunkedArray) -> int:
-    """Return the bytes of a column without dictionaries."""
+    """Return the bytes that a column takes when dictionary-encoded values are unpacked."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -34,9 +34,9 @@ def picture_parts(
 ) -> Mapping[str, list[PictureFile]]:
     """Return the pictures of the parts: train, with at least two classes, and test and validation, if any.
 
-    The validation part is in `val`, `valid` or `validation`; without `test`, it is the test part. by_client:
-    whether folders of clients contain the classes. wanted: the parts to read. Raises UserError for any other
-    content.
+    The validation part is in `val`, `valid` or `validation`; if there is no `test`, this part is used as the
+    test part. by_client: whether folders of clients contain the classes. wanted: the parts to read. Raises
+    UserError for any other content.
     """
     there = {name: part for name, part in _parts(folder).items() if name in wanted}
     parts = {name: _pictures(part, by_client=by_client) for name, part in there.items()}

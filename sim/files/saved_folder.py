@@ -51,7 +51,7 @@ class Split:
     meanings: Mapping[str, Any]
 
     def of_type(self, kind: str) -> list[str]:
-        """Return the columns of a type of the package, such as Image or ClassLabel."""
+        """Return the columns of a type of the package `datasets`, such as Image or ClassLabel."""
         return [name for name in self.table.column_names if self.meaning(name).get("_type") == kind]
 
     def meaning(self, column: str) -> Mapping[str, Any]:
@@ -86,7 +86,7 @@ def split_folders(folder: InputFile) -> dict[str, InputFile]:
 
 
 def read_split(folder: InputFile) -> Split:
-    """Read the rows of a split's folder, at least one and few enough for the memory. Raises UserError."""
+    """Read the rows of a split's folder. Raises UserError for no rows, or too many for the memory."""
     import pyarrow as pa
 
     state, info = [InputFile(folder.key, folder.path / name) for name in (_STATE, _INFO)]

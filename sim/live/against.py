@@ -130,7 +130,7 @@ def compare_with_simulation(
 
     The devices of the latter simulations are up to 1% slower or faster, which a measurement cannot
     distinguish. docs/live.md explains each key. process_by_actor: the process of each actor; message times
-    are compared between processes.
+    are compared only between different processes.
     """
     predicted = simulate_for_comparison(scenario, data_dir)
     others = [simulate_for_comparison(scenario, data_dir, slowdown) for slowdown in OTHER_SPEEDS]
@@ -161,7 +161,7 @@ def compare_with_simulation(
 
 
 def caveat(live: Mapping[str, Any]) -> str:
-    """Return the limits of the verdicts on a live run with an emulated network; empty for a raw run.
+    """Return sentences about what the verdicts on a live run do not show; empty for a raw run.
 
     live: the entry of the summary.
     """
@@ -169,9 +169,9 @@ def caveat(live: Mapping[str, Any]) -> str:
         return ""
     messages, jobs = live["forgiven"]["messages"], live["forgiven"]["jobs"]
     return (
-        f"Events that are less than {CAP_S:g} s late count from their planned times: equal numbers of "
-        "iterations show that the code behaves the same on sockets, but not that the modeled times are "
-        f"right; --raw tests the times. Not counted as late: {messages['count']:,} messages "
+        f"Events that are less than {CAP_S:g} s late count from their planned times. Therefore, equal "
+        "numbers of iterations show that the code behaves the same on sockets, but not that the modeled "
+        f"times are right; --raw tests the times. Not counted as late: {messages['count']:,} messages "
         f"({messages['seconds']:.3g} s in total) and {jobs['count']:,} jobs "
         f"({jobs['seconds']:.3g} s) that were over 1 ms late."
     )
@@ -305,7 +305,7 @@ def _pair_by_name(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
 
 def _curve(found: ComparedRunData) -> list[list[float]]:
-    """Return times, and the mean quality."""
+    """Return pairs of a time and the mean quality at that time."""
     series = found.metrics.mean(found.measure)
     return [series.times.tolist(), series.values.tolist()]
 

@@ -69,7 +69,7 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
 
 
 def hosts_by_process(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
-    """Return the machine of each process and the coordinator; crashing clients are on the first."""
+    """Return the machine of each process and the coordinator; processes that crash are on the first."""
     slots = [host for host in hosts for _ in range(host.processes)]
     found = {COORDINATOR: hosts[0]}
     for number, process in enumerate(plan.actors):

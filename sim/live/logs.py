@@ -39,7 +39,7 @@ def state_path(folder: Path, process: str) -> Path:
 
 
 def logs_in(folder: Path) -> list[tuple[str, Path]]:
-    """Return the logs in a folder with their processes: the coordinator's first, then by process and life."""
+    """Return the logs in a folder, each with its process: the coordinator's, then the others by name."""
     found = [(match, path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     found.sort(key=lambda each: (each[0][1] != COORDINATOR, len(each[0][1]), each[0][1], int(each[0][2])))
     return [(match[1], path) for match, path in found]

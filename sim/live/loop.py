@@ -157,7 +157,7 @@ class LiveLoop(VirtualLoop):
             self.late_messages_s.append(late_s)
 
     def _lose(self, due_s: float) -> None:
-        """Postpone all events after a pause of this process, except messages."""
+        """After a pause of this process, postpone all events except messages."""
         self._wait(0.02)  # first handle calls that arrived meanwhile
         self._forgiven_s = self._elapsed()
         lost_s = self._forgiven_s - due_s

@@ -48,7 +48,7 @@ class Reporter:
         self._latest: dict[str, Any] = {}  # last written data that may change
 
     def tell(self, figures: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> None:
-        """Write new data. figures, lists: figures and lists of the process; a list only grows."""
+        """Write new data. figures: values of the process, by name. lists: lists that only grow, by name."""
         simulation, metrics = self._simulation, self._simulation.observer.metrics
         self._grow("metrics", metrics.rows_from(self._final.get("metrics", 0)))
         self._tell_graph(metrics)

@@ -85,9 +85,9 @@ def load_plugin(
 ) -> Plugin:
     """Load the class or function that `name` names, by executing its Python file or module.
 
-    A file's path is relative to the current folder, or to the scenario's folder. code=False rejects it, with
-    the allowed names `instead` in the message. is_one: test for suitable objects; kind: noun for them.
-    Raises UserError.
+    A file's path is relative to the current folder, or to the scenario's folder. code=False rejects any such
+    name, with the allowed names `instead` in the message. is_one: test for suitable objects; kind: noun for
+    them. Raises UserError.
     """
     source, _, label = name.rpartition(":")
     stated = f'{key} = "{name}"'

@@ -47,7 +47,8 @@ def warnings_about_results(simulation: Simulation) -> list[str]:
 def _unchanged_model_warnings(simulation: Simulation) -> list[str]:
     """Return lines about models that did not change, and about iterations longer than the run.
 
-    The method is to blame only if nothing else explains it: neither the duration nor unfinished rounds.
+    The method is to blame only if nothing else explains the unchanged models: neither the duration nor
+    unfinished rounds.
     """
     settings, up, metrics = simulation.rules.settings, simulation.clients_up, simulation.observer.metrics
     if lines := short_run_warning(_trainings(simulation), simulation.rules.duration_s):
@@ -78,7 +79,7 @@ def _trainings(simulation: Simulation) -> list[IterationWork]:
 
 
 def _held_by_cycles(simulation: Simulation) -> list[str]:
-    """Return a line if objects of the method in reference cycles held otherwise unreachable vectors."""
+    """Return a line if reference cycles of the method's objects kept unreachable vectors alive."""
     count = simulation.engine.vectors_in_cycles
     if not count:
         return []
@@ -114,10 +115,10 @@ def _standstill(simulation: Simulation) -> list[str]:
         return []
     since, end = DURATION.format(max(still)), DURATION.format(end_s)
     patience = getattr(settings, "patience", None)
-    most = f', at most protocol.patience = "{DURATION.format(patience)}" at a time' if patience else ""
+    most = f' (each wait lasts at most protocol.patience = "{DURATION.format(patience)}")' if patience else ""
     return [
         f"{len(still)} of {len(training)} clients ended no iteration from {since} to the end at {end}; "
-        f"run `coterie explain` for the event that a client waits for{most}"
+        f"`coterie explain` prints the event that a client waits for{most}"
     ]
 
 

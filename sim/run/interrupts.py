@@ -144,7 +144,7 @@ class Interrupts:
         simulation.run()
 
     def attempt(self, function: Callable[[Simulation], Result], simulation: Simulation) -> Result | None:
-        """Call a function without side effects; at the first signal, stop it at once and return None."""
+        """Call a function that has no side effects; stop it, and return None, at the first signal."""
         self._at_once = True
         try:
             return function(simulation)

@@ -10,7 +10,7 @@ _KEYS = ("local_steps", "local_epochs")
 
 
 class IterationWork(NamedTuple):
-    """Training of a client, by the settings of its method.
+    """Training of a client in an iteration, by the settings of its method.
 
     most: the most steps that its budget allows. step_s: seconds of a step.
     """

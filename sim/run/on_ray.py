@@ -120,10 +120,10 @@ def _write_code(scenario: Scenario, folder: Path) -> None:
 
 
 class RayWorkers(Workers):
-    """Processes on the nodes of a cluster; a local thread for each sends it one part at a time.
+    """Processes on the nodes of a cluster. A local thread for each sends it one part of a batch at a time.
 
-    All vectors are also held locally. A large vector that is an input of parts goes once to the object store
-    of the cluster, stays there while it is held, and goes from there once to each node that needs it.
+    All vectors are also held locally. A large vector that is an input of such parts goes once to the object
+    store of the cluster, stays there while it is held, and goes from there once to each node that needs it.
     """
 
     def __init__(self, ray: Any, scenario: Scenario, data: ClientData) -> None:
@@ -204,7 +204,7 @@ class RayWorkers(Workers):
 
 
 def _compute_parcel(known: list[Any], pickled: bytes, small: list[Any], *large: Any) -> Parcel:
-    """Compute a parcel, and return the reply. known: the references of the setup and of its kernels."""
+    """Compute the part in a parcel; return the reply. known: references of the setup and of its kernels."""
     setup, *kernels = known
     engine, others = _engine(setup), iter(large)
     arrays = [next(others) if each is None else each for each in small]

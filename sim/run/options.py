@@ -46,7 +46,7 @@ class RunOptions:
     workers: MakeWorkers = local_workers
     """Factory of the workers that compute parts of batches. The results do not depend on it."""
     seat: JointRunHook | None = None
-    """Place among runs that compute together; None for a run by itself."""
+    """Hook by which the run computes together with other runs; None for a run by itself."""
     report: bool = True
     """True to write a report."""
 

@@ -48,7 +48,8 @@ def run_scenario(
     A signal (Ctrl-C, SIGTERM, SIGHUP) ends the run early and leaves a valid directory; a second signal ends
     it immediately: the process of a command ends, and other processes raise `Interrupted`. Raises UserError
     for an invalid scenario, or one that cannot continue exactly, and Deadlock if every client waits forever.
-    If there are metrics, the results are written first, and a note of the error names their directory.
+    If an error ends a run that has metrics, the results are written first, and a note of the error names
+    their directory.
     """
     started_s, started_cpu_s = time.perf_counter(), _cpu_s(options)
     if earlier is not None and earlier.checkpoint is not None:

@@ -23,7 +23,7 @@ _MACHINERY = (
 
 @contextmanager
 def unawaited_coroutines() -> Iterator[list[str]]:
-    """Collect a line for each coroutine that this thread never awaited while this context is open."""
+    """While this context is open, collect a line for each coroutine that this thread does not await."""
     found: dict[tuple[str, str, int], str] = {}
     lines: list[str] = []
     if not _found:

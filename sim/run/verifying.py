@@ -30,7 +30,7 @@ def verify(scenario: Scenario, result: RunResult, options: RunOptions = DEFAULT)
 
     options: those of the first run, which are repeated except for `WITHOUT_EFFECT`. A separate process
     reveals dependence on the order of sets, on addresses, or on state of the process. A signal also ends the
-    second run, and raises `Interrupted`. Raises NotVerified if it leaves no results.
+    second run, and raises `Interrupted`. Raises NotVerified if the second run leaves no results.
     """
     assert result.directory is not None
     with signals_handled_by(raise_interrupted), tempfile.TemporaryDirectory() as folder:

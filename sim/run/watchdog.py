@@ -91,7 +91,7 @@ class Watchdog(threading.Thread):
 
 
 def _frames(frame: FrameType | None) -> list[Frame]:
-    """Return the stack frames of a thread with a loop, from the first of the task to the innermost."""
+    """Return the stack frames of a thread with a loop, from its task's first frame to the innermost."""
     found: list[Frame] = []
     while frame is not None and frame.f_code not in _OF_THE_LOOP:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

@@ -213,7 +213,7 @@ def _late_start_errors(sections: Sections) -> Iterator[SettingError]:
 
 
 def _frequency_errors(sections: Sections) -> Iterator[SettingError]:
-    """Return errors for times so short that their events exceed a limit."""
+    """Return errors for intervals so short that the number of their events exceeds a limit."""
     run_s, devices = sections.run.duration, sections.devices
     cycles = [
         (f"{prefix}.loss.{section.loss.cycle[0]}", section.loss.cycle[1])

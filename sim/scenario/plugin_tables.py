@@ -1,4 +1,4 @@
-"""Loading of the user's code that a scenario names, as sections."""
+"""Loading of the user's code that a scenario names, and its conversion to sections."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -121,8 +121,8 @@ class _Location(NamedTuple):
 def _locate(root: type[Settings], details: ErrorDetails) -> _Location:
     """Convert pydantic's location to that in the file.
 
-    After a table with several kinds, pydantic adds the kind that it selected, and after a value with several
-    types, the type; a file has no such keys.
+    pydantic's location also contains the selected kind after a table with several kinds, and the type after a
+    value with several types; a file has no such keys.
     """
     location, is_unknown = details["loc"], details["type"] == "extra_forbidden"
     has_any_keys = False

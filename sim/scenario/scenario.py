@@ -143,11 +143,11 @@ def load_scenario(
     """Read and validate a scenario, given by its path or by a name that `find_scenario` knows.
 
     overrides: ``"section.key=value"``, with a value in TOML if it parses, else text:
-    ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. unset: keys to remove from the file
-    before any override. more: contents to add before that. Overriding protocol.name removes the keys that
-    only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's code that the
-    scenario names; False rejects a scenario with user code. method: a class that replaces the file's
-    protocol. Raises UserError.
+    ``network.latency=20 ms`` needs no quotes. seed: replaces run.seed. more: contents to add to the file's
+    contents first. unset: keys to remove after that, before any override. Overriding protocol.name removes
+    the keys that only the file's protocol uses, and `Scenario.notices` lists them. code: execute the user's
+    code that the scenario names; False rejects a scenario with user code. method: a class that replaces the
+    file's protocol. Raises UserError.
     """
     path = find_scenario(path)
     with naming_file_in_errors(path), resolving_file_names(path):
@@ -329,7 +329,7 @@ def _scenario_fields(
     plugins = (chosen, *plugins) if chosen.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")
-        notices.append(f"`import {package}` finds the package of coterie, not {hidden} beside the method")
+        notices.append(f"`import {package}` finds the package of coterie, not {hidden} next to the method")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
 

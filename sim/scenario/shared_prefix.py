@@ -73,7 +73,7 @@ def _before_entries(scenario: Scenario) -> Iterator[float]:
 def timed_changes(
     overrides: Sequence[str], time_s: float, changing: Sequence[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split overrides: some must hold from the start, the others become a `[[change]]` at `time_s`.
+    """Split overrides into those that must hold from the start, and a `[[change]]` at `time_s` with the rest.
 
     changing: the keys that can change, see `changeable_keys`.
     """

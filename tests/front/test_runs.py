@@ -218,7 +218,7 @@ def test_a_class_of_a_notebook_is_resumed_and_forked_by_itself(here: Path) -> No
     assert other.events.filter(event="leave")["time"].to_list() == [10.0]
     changed = written_in(cell.replace("train()", "train(2)"), "<ipython-input-9-a1b2c3>")
     with pytest.raises(
-        UserError, match=r"the source text of protocol = Written differs from the method of the run in"
+        UserError, match=r"the source text of protocol = Written differs from that of the method in"
     ):
         coterie.resume(longer, until="14 s", protocol=changed, quiet=True)
 
@@ -325,7 +325,7 @@ def test_a_file_that_coterie_hides_is_told_of(here: Path, capsys: pytest.Capture
         (here / "simple_math.py").write_text("", encoding="utf-8")
         (here / "mine.py").write_text(mine.format(imported), encoding="utf-8")
         coterie.run(CONTENTS, protocol="mine.py:Mine", overwrite=True)
-        said = "`import sim` finds the package of coterie, not sim.py beside the method"
+        said = "`import sim` finds the package of coterie, not sim.py next to the method"
         assert (said in capsys.readouterr().err) == told
 
 
@@ -393,8 +393,8 @@ def test_that_those_who_learned_have_failed_is_not_that_nobody_learned(here: Pat
         (
             "1 min",
             [
-                "3 of 3 clients ended no iteration from 6 s to the end at 20 s; run `coterie explain` for "
-                'the event that a client waits for, at most protocol.patience = "1 min" at a time'
+                "3 of 3 clients ended no iteration from 6 s to the end at 20 s; `coterie explain` prints the "
+                'event that a client waits for (each wait lasts at most protocol.patience = "1 min")'
             ],
         ),
     ],

@@ -123,9 +123,10 @@ def _sums(rows: Sequence[EnergyRow]) -> dict[str, float | None]:
 def seconds_by_hour(
     intervals: Sequence[tuple[float, float]], total_s: float, edges_s: Floats
 ) -> NDArray[np.float64]:
-    """Distribute `total_s` over the periods between edges, in proportion to disjoint intervals, in order.
+    """Distribute `total_s` over the periods between `edges_s`, in proportion to the intervals in each period.
 
-    A device keeps the exact total, and intervals whose short gaps may be closed.
+    intervals: disjoint, in order of time. total_s: their total length, which a device counts exactly, while
+    it may merge intervals with a short gap between them.
     """
     lengths = np.array([end - start for start, end in intervals])
     if not lengths.size or not lengths.sum():

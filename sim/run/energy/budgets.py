@@ -1,4 +1,4 @@
-"""Budgets of energy: the moment at which each client exhausts its budget, and the end of the run."""
+"""Budgets of energy: the time at which each client exhausts its budget, and the end of the run."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def add_energy_meter(simulation: Simulation, constants: EnergyConstants | None) 
 class EnergyBudgets(RunHook):
     """Hook that exhausts each client's budget at the exact time, and ends the run at the last one.
 
-    Between two changes of its device and two messages, the power of a client is constant; so each change
-    sets the time at which the budget will be exhausted.
+    The power of a client is constant until its device changes its state or a message is sent or received.
+    At each of these events, the hook computes the time at which the client will exhaust its budget.
     """
 
     ends_run = True

@@ -124,7 +124,7 @@ class _Rates:
         self.unknown: dict[str, None] = {}
 
     def of(self, key: str, region: str | None, region_key: str, pue: float | None = 1.0) -> Hours | None:
-        """Return the values by hour at a region, times the overhead; None if unknown. Raises UserError."""
+        """Return a region's values by hour, times the overhead `pue`; None if unknown. Raises UserError."""
         rate: Rate | None = None if self._section is None else getattr(self._section, key)
         if rate is None:
             self.unknown[f"energy.{key}"] = None

@@ -28,7 +28,7 @@ _FORM = 3
 
 
 class OtherVersion(UserError):
-    """A checkpoint of another version of coterie, in a format that this version cannot read."""
+    """Error: a checkpoint of another version of coterie, in a format that this version cannot read."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _damage(file: Path, reason: str) -> UserError:
 class Checkpointer(RunHook):
     """Hook that writes to `folder` the checkpoints that the options of the run request.
 
-    started_s: as for `Watcher`. `failure` is the error if the last checkpoint could not be written.
+    started_s: as for `ProgressWatcher`. `failure` is the error if the last checkpoint could not be written.
     """
 
     def __init__(self, run: PreparedRun, folder: Path, options: RunOptions, started_s: float) -> None:

@@ -182,7 +182,7 @@ class SimulationWithModels(Simulation):
 
 
 def _terms_of(ensemble: Ensemble) -> RecordedTerms:
-    """Return the weighted sum of an ensemble, without arithmetic on its vectors, which creates vectors."""
+    """Return the terms of an ensemble's weighted sum; arithmetic on its vectors would create vectors."""
     terms = []
     for share, model in ensemble:
         for owner, factor in recorded_terms(model.terms):
@@ -234,7 +234,7 @@ class _SourceWeights:
         end_s: float,
         recent_s: float | None,
     ) -> None:
-        """end_s: end of the last window. recent_s: length of the one window before each model."""
+        """Start without sources. end_s: end of the last window. recent_s: length of a model's only window."""
         self._engine, self._moments, self._windows = engine, moments, windows
         self._names = [client.name for client in simulation.clients]
         self._end_s = end_s

@@ -91,7 +91,7 @@ class ResumableRun:
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
     def is_cut_short_of(self, target: Path) -> bool:
-        """Return True if an interrupted part of the run has results at `target` or its numbered variant."""
+        """Return True if results of an interrupted part of the run are at `target` or a numbered name."""
         if self.cut_short is None:
             return False
         name = self.cut_short.name
@@ -159,7 +159,8 @@ class ResumableRun:
         if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
             name = scenario.protocol.method.__name__
             raise UserError(
-                f"the source text of protocol = {name} differs from the method of the run in {self.path}"
+                f"the source text of protocol = {name} differs from that of the method in {self.path}; "
+                "pass the class that the run used"
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
@@ -226,7 +227,7 @@ class ResumableRun:
     def fork(self) -> dict[str, Any] | None:
         """Entry of a fork in the summary: its parent and its time.
 
-        It is read before the run continues, as its results may replace the earlier ones.
+        It is read before the run continues, because the new results may replace the earlier ones.
         """
         if self.fork_s is None:
             fork = self.provenance.fork
@@ -351,7 +352,7 @@ class Provenance(BaseModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read the provenance of a run; it is empty if it is damaged in a killed run. Raises UserError."""
+        """Read a run's provenance; empty if the run was killed and the file is damaged. Raises UserError."""
         directory = RunDirectory.found(folder)
         try:
             return cls.model_validate(directory.provenance())

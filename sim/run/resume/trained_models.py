@@ -101,7 +101,7 @@ class TrainedModel:
 
     @property
     def _file(self) -> str:
-        """Name of the file or folder, without an ending."""
+        """Name of the file or folder, without the file extension."""
         who = self.client if self.name == _ONLY else f"{self.client}-{self.name}"
         return f"{who}-at-{self._notes['time']}"
 

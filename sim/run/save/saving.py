@@ -85,8 +85,8 @@ def save(
 ) -> RunResult:
     """Write the results, and move them to their directory; replace earlier results with `overwrite`.
 
-    energy: energy.parquet, if the scenario states constants. If there is not even space for the summary, they
-    go to a temporary folder.
+    energy: energy.parquet, if the scenario states constants. If there is not even space for the summary, the
+    results go to a temporary folder.
     """
     saved = _save(directory, simulation, summary, energy, overwrite, report)
     if saved.directory is not None:

@@ -25,8 +25,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
 def _plan_reveals_errors(scenario: Scenario) -> bool:
     """Return True if the plan reveals all errors: for fully connected models without the user's code.
 
-    Some models do not support other backends, some machines lack other precisions and devices, and some
-    data does not fit metrics and objectives.
+    Settings other than the defaults can fail later: a model may not support the stated backend, a machine may
+    lack the stated precision or device, and metrics or an objective may not fit the data.
     """
     engine, protocol = scenario.engine, scenario.protocol
     return (

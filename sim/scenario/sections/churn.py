@@ -40,7 +40,7 @@ class Churn(Settings):
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the clients to which the event can happen at that time, drawn at random, instead of `clients`.
     A join can happen to the clients that no other entry names, that no earlier join has drawn, and that are
-    in the pool of no process."""
+    in no `[[churn_process]]`."""
     cluster: CountOrZero | None = None
     """True cluster, instead of `clients`: all clients in it to which the event can happen at that time."""
     spread: Duration = default("0 s")
@@ -64,11 +64,11 @@ class Churn(Settings):
 class ChurnSchedule:
     """All churn events of a run.
 
-    absent: the clients that are down at the start. turned_away: the number of arrivals for which the pool had
-    no client left. returns: by client of a process, the state of a rejoin and the seconds between backups,
-    including rejoins after the end of the run, so that its duration does not change earlier results.
-    staying: client and time (seconds) of the events that a change prevents. notices: sentences about entries
-    with less effect than stated.
+    absent: the clients that are down at the start. turned_away: the number of arrivals for which a
+    process had no client left. returns: the state with which a client rejoins, and the seconds between its
+    backups, for all clients of processes: if clients that rejoin only after the end of the run were left out,
+    the duration of the run would change earlier results. staying: client and time (seconds) of the events
+    that a change prevents. notices: sentences about entries with less effect than stated.
     """
 
     events: list[ChurnEvent]
@@ -204,7 +204,7 @@ def _chosen(
 
 
 def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: int) -> list[tuple[int, ...]]:
-    """Return the clients of each process; each client is in only one process, or in single events."""
+    """Return the clients of each process. Raises UserError for a client of two processes or entries."""
     all_clients = tuple(range(count))
     owner = {
         client: f"churn.{number}" for number, entry in enumerate(entries) for client in entry.clients or ()
@@ -216,7 +216,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
             if client in owner:
                 raise UserError(
                     f"churn_process.{number}.clients: client {client} is also in {owner[client]}; each "
-                    "client may be in one pool or in individual events, but not in both"
+                    "client may be in one churn_process, or in entries of churn, but not in both"
                 )
             owner[client] = f"churn_process.{number}"
         pools.append(pool)
@@ -226,7 +226,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
 def _process_events(
     number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
 ) -> AssignedSessions:
-    """Return the events that a process generates for its pool of clients."""
+    """Return the events that a process generates for its clients, `pool`."""
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:
         raise UserError(

@@ -141,7 +141,7 @@ class Devices(Settings):
         return self
 
     def _require_bounded(self) -> None:
-        """Raise SettingError if factors of one client, or at one time, multiply to durations out of range."""
+        """Raise SettingError if a product of a client's factors, or of simultaneous ones, is out of range."""
         for client, overrides in self.overrides.items():
             factor = prod(override.slowdown or 1.0 for override in overrides)
             if not FACTOR_MIN <= factor <= FACTOR_MAX:

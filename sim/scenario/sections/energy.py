@@ -64,7 +64,7 @@ else:
 
 
 class RateTable(Settings):
-    """A table by region and hour.
+    """Table of values per kilowatt-hour, by region and hour.
 
     CSV or .parquet file with the columns `region`, `hour` and `per_kwh`. Hours count from 0, the start of the
     run; after the last hour of a region, its rows repeat.
@@ -95,7 +95,7 @@ Rate = Annotated[NonNegativeFloat, Within(0, _PER_KWH_MAX)] | RateTable
 
 
 class EnergySection(Settings):
-    """Price and carbon intensity of electricity. Results that need a key that is not set stay unknown."""
+    """Price and carbon intensity of electricity. Results for which a key is missing are unknown."""
 
     price: Rate | None = None
     """Price of a kilowatt-hour, or a table with a file of prices by region and hour."""

@@ -218,8 +218,8 @@ class Network(Settings):
     def about_servers(self) -> Iterator[SettingError]:
         """Return errors for keys that are not allowed in a network without servers.
 
-        Lists that also hold clients are allowed, so that methods with and without servers share a world. The
-        caller knows if there are servers only when it builds the world.
+        Lists that also contain clients are allowed, so that methods with and without servers can use the same
+        network. The caller must check that there are no servers.
         """
         for key in self.only_for_servers():
             yield SettingError(key, None, "must be removed")

@@ -113,7 +113,7 @@ class Run(Settings):
     one is the quality in reports."""
     compare_alone: bool = False
     """Also train each client alone, for the same number of steps, to find the clients that benefit from
-    collaboration; see `protocol.alone` for the output of a separate run."""
+    collaboration; with `protocol.alone`, a separate run trains the clients alone."""
     shuffle_ties: _Ties = False
     """Order events of the same time at random instead of first come, first served: this exposes results that
     depend on this order. true draws the order by `run.seed`; a number draws it by that number, so that all
