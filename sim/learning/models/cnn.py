@@ -54,7 +54,7 @@ class Cnn(ModelSection):
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the module; by default McMahan et al. (2017), section 3: 1,663,370 parameters at 28x28."""
+        """Return the module, by default of McMahan et al. (2017), section 3, with 1,663,370 parameters at 28x28."""
         from torch import nn
 
         channels, height, width = input_shape

@@ -159,7 +159,8 @@ class ResumableRun:
         if not any((self.path / f"protocol-{digest}").is_dir() for digest in digests):
             name = scenario.protocol.method.__name__
             raise UserError(
-                f"the source text of protocol = {name} differs from the method of the run in {self.path}"
+                f"the source text of protocol = {name} differs from that of the method in {self.path}; "
+                "pass the class that the run used"
             )
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
@@ -380,7 +381,7 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
 
 
 def changed_conditions(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
-    """Return a line for each condition of a run's values that has changed."""
+    """Return a line for each library or version of code that has changed; they determine a run's values."""
     if before is None:
         return ["the code and libraries of the run are unknown"]
     return [

@@ -38,7 +38,7 @@ Member = bytes | Path
 
 
 class PackedRun(BaseModel):
-    """A run in an archive. alike: the same for runs that differ only in their seeds."""
+    """A run in an archive. alike: an identifier that runs share if they differ only in their seeds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
