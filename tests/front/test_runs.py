@@ -218,7 +218,7 @@ def test_a_class_of_a_notebook_is_resumed_and_forked_by_itself(here: Path) -> No
     assert other.events.filter(event="leave")["time"].to_list() == [10.0]
     changed = written_in(cell.replace("train()", "train(2)"), "<ipython-input-9-a1b2c3>")
     with pytest.raises(
-        UserError, match=r"the source text of protocol = Written differs from the method of the run in"
+        UserError, match=r"the source text of protocol = Written differs from that of the method in"
     ):
         coterie.resume(longer, until="14 s", protocol=changed, quiet=True)
 

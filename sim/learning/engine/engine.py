@@ -226,7 +226,7 @@ class Engine:
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(
-                f"{len(job.strengths)} strengths for {len(anchors)} anchors; must be one for each"
+                f"{len(job.strengths)} strengths for {len(anchors)} anchors; pass a strength for each anchor"
             )
         pool, slots = operation.pool, operation.optimizer.slots
         width = pool.width
@@ -333,7 +333,9 @@ class Engine:
         if isinstance(self._failure, UserError):
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
-            raise RuntimeError("no further computation: an earlier batch failed") from self._failure
+            raise RuntimeError(
+                "the engine computes nothing more, because an earlier batch failed"
+            ) from self._failure
         self.read_log.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
