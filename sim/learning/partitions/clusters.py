@@ -92,7 +92,7 @@ class DisjointClusters(Clustered):
             yield more_than_classes_error(key, self.clusters or self.sizes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Give cluster k the k-th of equal blocks of consecutive classes, whatever its number of clients.
+        """Give cluster k the k-th of equal blocks of consecutive classes, for any number of clients in it.
 
         The clients share the block's samples at random, and are tested on all its test samples. With
         `relabel`, the label of a class is its index in its block (CoBo's code), so that clusters also
