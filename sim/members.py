@@ -76,7 +76,7 @@ def client_numbers(members: Members) -> tuple[int, ...]:
 def cluster_misfits(
     key: str, count: int | None, sizes: Sequence[int] | None, clients: int
 ) -> Iterator[SettingError]:
-    """Return the error in a number of clusters (at `key`), or in their sizes, for `clients` clients."""
+    """Yield an error if the number of clusters (at `key`) or their sizes do not fit `clients` clients."""
     if count is not None and count > clients:
         problem = f"more clusters than clients; must be at most clients.count = {clients}"
         yield SettingError(key, count, problem)

@@ -1,6 +1,6 @@
 """A server takes the coordinate-wise median of the models of its clients (Yin et al. 2018).
 
-A few outliers, whatever their cause, do not move the median.
+A few outliers, whatever their cause, hardly move the median.
 """
 
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class PullGossip(Client):
         except PeerUnavailable:
             return  # the message is lost or the peer is down: continue alone
         mixed = (self.params + answer.params) / 2
-        # Use held-out samples: on its training samples, a client's own model is always better.
+        # Use held-out samples: on its training samples, a client's own model is almost always better.
         if await self.loss(mixed, on="validation") < await self.loss(self.params, on="validation"):
             self.params = mixed
 

@@ -14,7 +14,7 @@ can train on them has a growing queue of ever older models, until its mailbox is
 the summary).
 
 A client that has exhausted its budget continues to push and merge, because the other clients train only on
-models that they receive. A client that is alone trains once in each period.
+models that they receive. With `protocol.alone`, a client trains once in each period.
 """
 
 from dataclasses import dataclass

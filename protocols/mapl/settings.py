@@ -11,7 +11,7 @@ from protocols.mapl.graph_learning import GraphLearning
 
 
 class MaplSettings(ProtocolSettings):
-    """Train with prototypes shared among neighbors, with weights that are learned from their heads."""
+    """Train with prototypes shared among neighbors, and weights learned from the neighbors' heads."""
 
     changing = ("local_epochs",)
 

@@ -238,7 +238,7 @@ class DeviceCompute(Compute):
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
         """Return the training operation for these samples, and their weights. Raises ValueError."""
         if on != "batch" and not isinstance(on, Batch):
-            raise ValueError(f'for training, on must be "batch" or a result of batch(), not {on!r}')
+            raise ValueError(f'for training, `on` must be "batch" or a result of batch(), not {on!r}')
         sampler = self._draws.sampler(on, training=True)
         of_samples, weighted = self._weights(weights, on, sampler)
         return self.engine.training(self.kernel, self.settings.optimizer, sampler, weighted), of_samples

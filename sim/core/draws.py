@@ -69,7 +69,8 @@ class Draws:
             is_plain = training or self.augmented.augmentation is None
             return self.augmented if is_plain else replace(self.augmented, augmentation=None)
         if on not in ("train", "validation"):
-            raise ValueError(f'on must be "batch", "train", "validation" or a result of batch(), not {on!r}')
+            known = '"batch", "train", "validation" or a result of batch()'
+            raise ValueError(f"`on` must be {known}, not {on!r}")
         subset = self.engine.data.subset(on)
         count = int(subset.counts[self.client])
         if count == 0:

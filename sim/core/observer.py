@@ -100,7 +100,7 @@ class Observer:
         converged = rules.converged
         self._plateau = None if converged is None else Plateau(converged, higher_is_better=higher)
         self._evaluated_s = -1.0
-        # By architecture: last measured clients, models and objective, and their values.
+        # By architecture: the last measurement (clients, models, objective), and its values.
         self._latest: dict[str, tuple[object, Mapping[str, np.ndarray]]] = {}
         self._left: list[ClientLife] = []  # up at the last evaluation and not measured
         self._evaluations = 0
@@ -300,7 +300,7 @@ class Observer:
     ) -> Mapping[str, np.ndarray]:
         """Measure one model of each client; return the last values if these models were measured last.
 
-        One changed model leads to measurements of all: the last bits of a value may depend on other models.
+        All models are measured if any has changed: the last bits of a value may depend on the other models.
         """
         settings = clients[0].compute.settings
         models = [client.index for client in clients], rows.serials, settings.objective

@@ -50,7 +50,7 @@ def _require_named_models(models: object, params: Vector, predict: bool) -> dict
     checked = {}
     for name, model in models.items():
         if not isinstance(name, str) or not name.isidentifier() or name == ALONE.strip("_"):
-            raise ValueError(f"evaluated(): the name {name!r:.60} must be an identifier, and not alone")
+            raise ValueError(f"evaluated(): the name {name!r:.60} must be an identifier other than 'alone'")
         checked[name] = _ensemble(name, model, params)
         if len(checked[name]) > 1 and not predict:
             raise ValueError(
@@ -78,7 +78,7 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
     for _, vector in pairs:
         if vector.shape != params.shape:
             raise ValueError(
-                f"evaluated(): {name} has {vector.shape[0]:,} numbers, a model of this client has "
+                f"evaluated(): {name} has {vector.shape[0]:,} numbers, but a model of this client has "
                 f"{params.shape[0]:,}"
             )
     return tuple([(weight / total, vector) for weight, (_, vector) in zip(weights, pairs, strict=True)])

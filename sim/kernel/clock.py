@@ -95,7 +95,7 @@ class VirtualLoop(TimerLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call `call_soon`, for code written for any loop; NotImplementedError from another thread."""
+        """Call `call_soon`, for code written for any loop. Raises NotImplementedError in another thread."""
         if self._thread not in (None, threading.get_ident()):
             raise NotImplementedError(
                 "a virtual loop accepts no calls from other threads, because the calls have no virtual time"
@@ -251,7 +251,7 @@ class VirtualLoop(TimerLoop):
             self.stop()
 
     def _run(self, end_s: float) -> bool:
-        """Run events up to `end_s` (infinite: until only observers are left); True if `stop` ended it."""
+        """Run events up to `end_s` (infinite: until only observers are left); True after `stop`."""
         self._check_idle()
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_abandoned)

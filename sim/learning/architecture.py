@@ -28,7 +28,7 @@ _COUNTED = 2  # samples whose operations are counted: some norms need two
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-    """Initialize linear and convolution layers as PyTorch: both uniform in +-1/sqrt(fan in)."""
+    """Initialize linear and convolution layers as PyTorch: weight and bias uniform in +-1/sqrt(fan in)."""
     weight = parameters["weight"]
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     if "bias" in parameters:
@@ -53,7 +53,7 @@ _RESETS: Mapping[type[nn.Module], _Reset] = {
 
 
 def _reset_of(module: nn.Module) -> _Reset | None:
-    """Return the initialization of a module's direct parameters, such as `reset`; None if unknown."""
+    """Return the function that initializes a module's direct parameters; None if none is known."""
     return _RESETS.get(type(module)) or getattr(module, "reset", None)
 
 
@@ -132,7 +132,7 @@ class Architecture:
         return self._modules.training
 
     def new_module(self) -> nn.Module:
-        """Return a new copy of the model on the meta device, without values from calls."""
+        """Return a new copy of the model on the meta device: shapes without values."""
         return copy.deepcopy(self._modules.unused)
 
     def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
@@ -173,7 +173,7 @@ class Architecture:
 
     @cached_property
     def drawn_columns(self) -> Tensor:
-        """Columns of `drawn`, one each, int64."""
+        """Column of each parameter of `drawn`, which is a single number, int64."""
         return torch.tensor([part.offset for part in self.drawn], dtype=torch.int64)
 
     @property
@@ -196,7 +196,7 @@ class Architecture:
             flat.index_fill_(1, self.untrained_columns.to(flat.device), 0.0)
 
     def part(self, name: str, row: int | None = None) -> slice:
-        """Return a part's slice of the flat vector: a parameter, a row of it, or all below a prefix ("head").
+        """Return a part's slice of the flat vector: a parameter, a row of it, or all with a prefix ("head").
 
         Raises ValueError for an unknown name or row.
         """
@@ -266,7 +266,10 @@ class Architecture:
         return torch.func.functional_call(self.module, self.named(parameters), (x,))
 
     def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """Return the outputs and the representations before the scores. Raises TypeError unless decoupled."""
+        """Return the outputs and the representations before the scores.
+
+        Raises TypeError unless the model is decoupled.
+        """
         self.require_decoupled()
         return torch.func.functional_call(self.module, self.named(parameters), (x,), {"embed": True})
 
@@ -335,7 +338,7 @@ class Architecture:
     def _count(
         self, *, training: bool, kept: "_KeptMemoryCounter | None" = None
     ) -> tuple[int, tuple[str, ...], int]:
-        """Count operations: products and convolutions as torch does; without any, 2 per parameter and pass.
+        """Count the operations of products and convolutions; without any, 2 per parameter and pass.
 
         Also returns the names of uncounted operations, and the bytes kept for the backward pass.
         """
@@ -379,7 +382,7 @@ class _KeptMemoryCounter:
 class _ModulesPerThread(threading.local):
     """Model in both modes; a separate copy for each thread, as a call replaces parameters by values.
 
-    owner: the thread that has the model itself. unused: shapes of the model before any call.
+    owner: the thread that uses `module` itself; others use copies of `unused`, which is never called.
     """
 
     def __init__(self, module: nn.Module, unused: nn.Module, owner: int = 0) -> None:

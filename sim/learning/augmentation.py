@@ -6,7 +6,8 @@ clients at once. Differences from torchvision:
 
 - The random numbers of an image are a pure function of its 64-bit key (`image_keys`).
 - Images keep their size. A crop is only ever enlarged, where antialiasing makes no difference.
-- The blur's kernel has a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has no default.
+- The side of the blur's kernel is a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has
+  no default.
 
 As in torchvision, saturation, hue and grayscale do not change images with one channel.
 """
@@ -313,8 +314,8 @@ def _turn_hue(image: Tensor, turn: Tensor) -> None:
     """Turn the hue of images [M, 3, H, W] in place by `turn` [M], in shares of the circle.
 
     Value and saturation of HSV do not change. In sixths of the circle (0 red, 2 green, 4 blue) the hue is,
-    modulo 6, 1 + (green + blue - red - min) / (max - min), with the sign of green - blue: the six cases in
-    one.
+    modulo 6, 1 + (green + blue - red - min) / (max - min), with the sign of green - blue: one formula
+    for the usual six cases.
     """
     red, green, blue = image.unbind(dim=1)
     value = torch.maximum(red, green)

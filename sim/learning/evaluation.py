@@ -258,7 +258,7 @@ def checksums_and_finite(rows: LazyPoolRows) -> dict[str, np.ndarray]:
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:
-    """Return a mask of the rows [N] of [N, P] that contain only finite numbers; takes one sum."""
+    """Return a mask [N] of the rows [N, P] that contain only finite numbers, by one sum of each row."""
     finite = torch.isfinite(rows.sum(dim=1))  # nan and infinity propagate
     doubtful = torch.nonzero(~finite)[:, 0]
     if len(doubtful):  # the sum of large numbers may also be infinite

@@ -29,7 +29,7 @@ def _convolution_backward(
 def _trilinear(
     first: Tensor, second: Tensor, third: Tensor, *dims: Sequence[int], out_val: Tensor, **options: Any
 ) -> int:
-    """Return the operations of two products: of the first two factors, and of their sum and the third.
+    """Return the operations of two products: first times second, and the summed result times third.
 
     dims: missing dimensions of each factor, and summed dimensions.
     """
@@ -80,8 +80,8 @@ class FlopCounter(TorchDispatchMode):
     """Mode that counts the operations of matrix products, convolutions and attention in `total`.
 
     It uses the same formulas as `torch.utils.flop_counter.FlopCounterMode`, but does not load torch's
-    compiler. Elementwise operations also count 0. `uncounted` are the names of operations without a formula:
-    they count 1 for each input or output number.
+    compiler. As there, elementwise operations count 0. `uncounted` are the names of operations without a
+    formula: they count 1 for each input or output number.
     """
 
     def __init__(self) -> None:

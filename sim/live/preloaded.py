@@ -1,4 +1,4 @@
-"""Modules that are loaded before the processes of a live run are forked, exempt from garbage collection."""
+"""Loads modules before live processes are forked, and exempts their objects from garbage collection."""
 
 import gc
 

@@ -16,7 +16,7 @@ class CensoredTimes(NamedTuple):
     """Times at which clients or runs reached a level.
 
     at [N]: infinite if it was never reached. watched [N]: duration of the observation; infinite if the run
-    ended by itself, so it never reaches the level.
+    ended by itself, so that the level is never reached.
     """
 
     at: NDArray[np.float64]

@@ -42,11 +42,11 @@ class Measure:
         return text.share(value) if self.is_share else text.number(value)
 
     def difference(self, value: float) -> str:
-        """Format a difference of two values, with sign, and for shares in percentage points."""
+        """Format a difference of two values, with sign; differences of shares are in percentage points."""
         return f"{text.percentage_points(value)} points" if self.is_share else f"{value:+,.4g}"
 
     def loss(self, value: float) -> str:
-        """Format a loss, above 0, for shares in percentage points."""
+        """Format a loss, a number above 0; losses of shares are in percentage points."""
         return text.drop_in_points(value) if self.is_share else text.number(value)
 
     @property

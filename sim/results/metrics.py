@@ -247,7 +247,7 @@ def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
 
 
 def accuracy_summary(values: Collection[float], *, higher_is_better: bool = True) -> dict[str, float | None]:
-    """Return the number of clients, and mean, population std and worst decile, which are None without any."""
+    """Return the number of clients, and mean, population std and worst decile (None without clients)."""
     if not values:
         return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     found = np.array(list(values), dtype=float)

@@ -76,8 +76,8 @@ def final_measure_and_mean(summary: Mapping[str, Any]) -> tuple[Measure, float] 
 def why_failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -> str | None:
     """Return the reason why a run with results counts as failed; None if it does not.
 
-    A run failed if code failed without a restart, or if no model is finite at the end. length: most
-    characters of an error; None for all.
+    A run failed if code failed without a restart, or if no model is finite at the end. length: maximum
+    number of characters of an error; None for all.
     """
     if (failed := _failed(summary, length)) is not None:
         return failed

@@ -144,8 +144,8 @@ def settled_summary(
 ) -> dict[str, float | None]:
     """Summarize the measure of clients with at least `least` iterations in their current session.
 
-    Default: `SETTLED_SHARE` of the median iterations of clients that `stayed` throughout, or of all clients
-    if none stayed; at least one.
+    The default of `least` is `SETTLED_SHARE` of the median iterations of clients that `stayed` throughout, or
+    of all clients if none stayed; at least one.
     """
     if least is None:
         usual = [iterations[client] for client in stayed] or list(iterations.values()) or [0]
@@ -198,7 +198,7 @@ class Population:
         return float(seen[-1] - arrival.time_s) if seen.size else 0.0
 
     def dip(self, departed_s: float) -> DepartureEffect | None:
-        """Return the dip after all departures between two evaluations, the first one at `departed_s`."""
+        """Return the dip after all departures between two evaluations; the first is at `departed_s`."""
         times, values = self._panel
         after = int(np.searchsorted(times, departed_s, side="right"))
         if after in (0, len(times)):

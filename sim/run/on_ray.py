@@ -225,8 +225,8 @@ def _engine(setup: Any) -> Engine:
     conditions, threads, data = ray.get(setup)
     for name, found in _result_conditions().items():
         if found != conditions[name]:
-            where = f"a node of the Ray cluster has {name} {found}"
-            raise UserError(f"--on ray: {where}, but the run's machine has {conditions[name]}")
+            values = f"{found} on a node of the cluster, {conditions[name]} on the run's machine"
+            raise UserError(f"--on ray: {name} differs: {values}; use nodes with the same software and CPU")
     torch.set_num_threads(threads)
     warnings.filterwarnings("ignore", _READ_ONLY)
     return Engine(ParcelUnpickler(data).load(), seed=0)
@@ -246,4 +246,6 @@ def _loaded(kernel: Any) -> ModelKernel:
 
 def _result_conditions() -> dict[str, str]:
     """Return the conditions on which the last bits of results depend."""
-    return conditions_of_process() | {"the instructions of the CPU": torch.backends.cpu.get_cpu_capability()}
+    return conditions_of_process() | {
+        "the instruction set of the CPU": torch.backends.cpu.get_cpu_capability()
+    }

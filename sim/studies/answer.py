@@ -112,7 +112,7 @@ class MethodRanking:
 
     @property
     def ends(self) -> str:
-        """Sentence about runs that end at different times: their ends are not compared at one time."""
+        """Sentence about runs that end at different times: their results are not from one time."""
         ends = {
             value: float(np.mean([run.end_s for each in self.complete.values() for run in each[value].runs]))
             for value, _ in self.ranking
@@ -251,7 +251,7 @@ class MethodRanking:
 
     @property
     def harm(self) -> str:
-        """Sentence about the clients that are worse than alone; without such figures, about the worst 10%."""
+        """Sentence about the clients that are worse than alone; if these are unknown, about the worst 10%."""
         hurt = {value: self._hurt(value) for value, _ in self.ranking}
         known = {value: share for value, share in hurt.items() if not math.isnan(share)}
         if known:
@@ -272,7 +272,7 @@ class MethodRanking:
     def _listed(
         self, known: Mapping[str, float], metric: str, *, most_hurt: Callable[..., float], of: str = ""
     ) -> str:
-        """List figures in the order of the ranking; if there are many, the first ones and the most hurt."""
+        """List the numbers of the values; of many, the first ones and that of the most hurt value."""
         rows, last = list(known.items()), ""
         if len(rows) > _SHOWN_MAX:
             rows, others = rows[: _SHOWN_MAX - 1], rows[_SHOWN_MAX - 1 :]

@@ -62,7 +62,7 @@ class SweepCell(CellHead):
 
 
 class Plan(SweepHead):
-    """All runs of a sweep. file: the scenario file of the runs. threads: most threads of one run.
+    """All runs of a sweep. file: the scenario file of the runs. threads: maximum number for one run.
 
     files: contents of the files of the study's copy, by path in the sweep's folder.
     """
@@ -217,7 +217,7 @@ def _values_added_to_errors(values: Mapping[str, Value], of_sweep: Container[str
 
 
 def _add_hint_on_cases(error: UserError) -> None:
-    """Say where a key belongs that the method of some runs lacks."""
+    """Add to an error where to set a key that some of the methods lack."""
     if ": unknown key; " in error.problem:
         error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
 

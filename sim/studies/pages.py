@@ -65,7 +65,7 @@ def study_page(
     """Return the page of a comparison in a folder.
 
     pictures: titles of the pictures in the folder, by name. files: names of the tables in the folder. texts:
-    contents of tables for the buttons, by name. refresh_s: seconds after which a browser loads it again.
+    contents of tables for the buttons, by name. refresh_s: seconds after which a browser reloads the page.
     """
     content = study_page_content(comparison, folder)
     index, data = packed(content.columns)

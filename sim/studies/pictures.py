@@ -314,7 +314,7 @@ _COSTS = {"seconds": "virtual time [s]", "bytes": "bytes sent", "joules": "energ
 
 
 def _target_cost_picture(comparison: Comparison) -> Figure | None:
-    """Draw the costs of reaching the target, one panel per kind; hollow if some runs do not reach it."""
+    """Draw the costs of the target, one panel per kind; hollow markers if some runs do not reach it."""
     kinds = comparison.kinds
     if comparison.by is None or not kinds:
         return None

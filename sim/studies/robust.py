@@ -1,4 +1,4 @@
-"""Statistics over the clients of all runs of a group, which a few extreme results change little."""
+"""Statistics over the clients of a group's runs; a few extreme results change them little."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ WAITS = (CATCH_UP, RECOVERY)
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """A run. values: its value on each axis. clients: the ones that count unless `excluded`; None: all.
+    """A run. values: its value on each axis. clients: clients that count, except `excluded`; None for all.
 
     unaffected_by: axes that cannot affect it, so that its value on them stands for all values.
     """
@@ -126,7 +126,7 @@ class StudiedRun:
         return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
 
     def finals(self, metric: str) -> NDArray[np.float64] | None:
-        """Return a metric of each client that counts at the end, NaN if unknown; None if not per client."""
+        """Return the final metric of each client that counts, NaN if unknown; None if not per client."""
         panel = self._panel(metric)
         if panel is None:
             return None
@@ -153,7 +153,7 @@ class StudiedRun:
 class Study:
     """Runs to compare. axes: the values of each axis, in order. missing: reasons by run without results.
 
-    shortened: "axis=value" with a short name of user code, by "axis=value" with the name's file or module.
+    shortened: maps "axis=value" with the full name of user code to "axis=value" with its short name.
     """
 
     name: str
@@ -242,7 +242,7 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
 
 
 def _require_one_direction(runs: Sequence[StudiedRun]) -> None:
-    """Raise UserError if the same measure of users' functions has two directions."""
+    """Raise UserError if higher values of a user-defined measure are better in only some of the runs."""
     found: dict[str, tuple[bool, Path]] = {}
     for run in runs:
         for own in run.view.summary.get("own_measures") or ():

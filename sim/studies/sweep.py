@@ -282,7 +282,7 @@ def _groups(tasks: Iterable[CellTask], most: int) -> list[list[CellTask]]:
 class _Worker:
     """A process that runs groups of tasks, started again after it dies.
 
-    slot: number of the first of its entries in `shares`.
+    slot: index of its first entry in `shares`.
     """
 
     def __init__(self, shares: Any, slot: int) -> None:

@@ -58,7 +58,7 @@ _SPENT = {
     "FLOPs": "FLOPs",
 }
 _COSTS_NOTE = (
-    "Means of runs up to the target, with 95% intervals over seeds. Each cost but the virtual time is a "
+    "Means of runs up to the target, with 95% intervals over seeds. Each cost except the virtual time is a "
     "total of all clients of a run."
 )
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan, 0)

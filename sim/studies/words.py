@@ -29,7 +29,10 @@ def stated_labels(options: Iterable[str], axes: Sequence[str]) -> dict[str, str]
     for option in options:
         key, equals, words = map(str.strip, option.partition("="))
         if not equals or not words or key not in axes:
-            known = ", ".join(axes) or "none, as all runs have the same settings"
+            if not axes:
+                none = "there are no axes to label, because all runs have the same settings; omit --label"
+                raise UserError(f"--label {option}: {none}")
+            known = ", ".join(axes)
             raise UserError(f'--label {option}: must be KEY="words", with one of the axes {known}')
         found[key] = words
     return found

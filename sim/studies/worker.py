@@ -151,7 +151,7 @@ def _run_fork(task: CellTask, scenario: Scenario, options: RunOptions) -> RunRes
 def run_received_tasks(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
     """Run the groups of tasks received over a connection and send the results back, until it is closed.
 
-    slot: number of the first of its entries in `shares`. The parent process handles the terminal's signals.
+    slot: index of the first of their entries in `shares`. The parent process handles the terminal's signals.
     """
     from sim.learning.data.kept import keeping_last_data
 

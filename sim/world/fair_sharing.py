@@ -210,7 +210,7 @@ class SharedLinks:
                 self._pace(transfer, rate_bps, now_s)
 
     def _fair_rates(self, open_links: dict[Link, None]) -> tuple[dict[Transfer, float], list[Link]]:
-        """Return the fair rates of changed transfers and of all on open links, in starting order.
+        """Return the fair rates of changed transfers and of all transfers on open links, in starting order.
 
         Other transfers keep their rates. Also returns the other binding links that these transfers pass.
         """
@@ -236,7 +236,7 @@ class SharedLinks:
     def _unsettled_links(
         self, rates_bps: dict[Transfer, float], closed_links: list[Link], open_links: dict[Link, None]
     ) -> list[Link]:
-        """Return the links of transfers that have no bottleneck at these rates: they must also be opened.
+        """Return the links of transfers without a bottleneck at these rates; these links must be opened, too.
 
         Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which no transfer
         is faster. Only transfers on a closed link, on which some rates are new and others are not, can lack

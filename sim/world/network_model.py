@@ -106,7 +106,7 @@ class NetworkModel:
     """Network as a whole.
 
     default: the model of every connection that belongs to no class.
-    classes: the first class that holds a connection decides.
+    classes: kinds of connections; the first one that holds a connection applies.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: uplink and downlink of actors with other values.
     schedules: uplink and downlink over time, by actor; None for a bandwidth that does not change.

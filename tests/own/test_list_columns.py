@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
         {"where[1]": [1, 2, 3, 4]},
         {},
         {},
-        r"has the columns 'where' and 'where\[1\]', which have the same meaning",
+        r"has a column 'where\[1\]', but the lists in column 'where' become a column of this name, too",
     ),
     "lists of lists": (
         {"where": [[[1.0]]] * 4},

@@ -25,7 +25,11 @@ WRONG = {
     "no bandwidth at all": (UP, "return 0", "returned 0 for client = 0; must be bits per second"),
     "no step time": (STEP, "return 0.0", "returned 0.0 for client = 0; must be seconds from 1e-09"),
     "a truth value": (STEP, "return True", r"returned True \(bool\) for client = 0"),
-    "time that goes back": (SLOW, "yield 5, 2; yield 3, 1", "returned the time 3 s after 5 s for client = 0"),
+    "time that goes back": (
+        SLOW,
+        "yield 5, 2; yield 3, 1",
+        "returned the time 3 s after the time 5 s for client = 0",
+    ),
     "a factor of nothing": (SLOW, "yield 5, 0.0", "returned 0.0 for client = 0; must be a factor"),
     "a number for pieces": (SLOW, "return 3.0", "returned a float for client = 0; return a list"),
     "sessions that overlap": (

@@ -260,7 +260,7 @@ def test_batches_of_its_own_choice_change_no_others() -> None:
         ("validation", [1.0] * 10, r"each of the 5 samples"),
         ("own", np.ones(10), r"each of the 4 samples"),
         ("train", 2.0, "not a number"),
-        ("everything", None, 'on must be "batch", "train", "validation" or a result'),
+        ("everything", None, '`on` must be "batch", "train", "validation" or a result'),
         ("other's", None, "this batch belongs to client 1; use one from batch.. of client 0"),
     ],
 )
@@ -279,7 +279,7 @@ def test_samples_and_weights_that_cannot_be(verb: str, on: Any, weights: Any, me
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on": "train"}, "for training, on must be .*, not 'train'"),
+        ({"on": "train"}, "for training, `on` must be .*, not 'train'"),
         ({"weights": [1.0, 2.0]}, "each of the 10 training samples of the client, not 2"),
         ({"on": Batch(2, 0, 3)}, "this batch belongs to client 2"),
     ],

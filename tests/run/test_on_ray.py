@@ -139,8 +139,8 @@ def test_nodes_that_would_compute_something_else_are_refused(
     conditions = on_ray._result_conditions()
     with monkeypatch.context() as patched:
         patched.setattr(on_ray, "_result_conditions", lambda: conditions | {"torch": "1.0"})
-        node = f"a node of the Ray cluster has torch {conditions['torch']}"
-        assert refusal() == f"--on ray: {node}, but the run's machine has 1.0"
+        values = f"{conditions['torch']} on a node of the cluster, 1.0 on the run's machine"
+        assert refusal().startswith(f"--on ray: torch differs: {values}; ")
     with monkeypatch.context() as patched:  # a folder that hides the package of these names
         patched.setattr(on_ray, "_write_code", lambda scenario, to: (to / "sim.py").write_text(""))
         assert refusal().startswith("--on ray: coterie does not work on the cluster's nodes: ")

@@ -256,6 +256,8 @@ def test_labels_are_stated_for_axes() -> None:
     for wrong in ("a.c=x", "a.b", "a.b="):
         with pytest.raises(UserError, match=r'must be KEY="words", with one of the axes a\.b'):
             stated_labels([wrong], ["a.b"])
+    with pytest.raises(UserError, match="--label a=b: there are no axes to label"):
+        stated_labels(["a=b"], [])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: python batches, plain or as .xz (CIFAR-10 may lack some of them), or arrays.
+"""CIFAR-10 and CIFAR-100: Python batches, plain or as .xz, of which CIFAR-10 may lack some; or arrays.
 
 Pickles from the network can run code when they are loaded. The unpickler of this module therefore builds byte
 strings, numbers, lists, dicts and numpy arrays, and refuses everything else.

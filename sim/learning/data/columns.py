@@ -181,7 +181,10 @@ def select_used_columns(section: TabularData, part: TablePart) -> TablePart:
 def _labels(
     section: TabularData, tables: Mapping[str, TablePart]
 ) -> tuple[dict[str, np.ndarray], int | None]:
-    """Return the labels of each table, numbers [rows, columns] or classes int64 [rows], and their number."""
+    """Return the labels of each table, and the number of classes.
+
+    Labels are classes, int64 [rows], or numbers [rows, columns]; numbers have no classes: None.
+    """
     train = tables["train"]
     if section.task == "regression":
         found = {
@@ -289,7 +292,7 @@ def learn_conversion(part: TablePart, name: str, section: TabularData) -> Column
 
 
 def _number(part: TablePart, name: str, known: pl.Series, standardise: bool) -> ColumnConversion:
-    """Return a column of numbers. Raises UserError if rounding to float32 would remove its differences."""
+    """Return the conversion of numbers. Raises UserError if rounding to float32 would make some equal."""
     whole, start = known.cast(pl.Int64, strict=False), 0
     is_long = not whole.null_count() and int(whole.abs().max()) > 2**53  # type: ignore[arg-type]
     if standardise:

@@ -161,5 +161,5 @@ def names_in_one_line(names: Sequence[str]) -> str:
 
 
 def empty_validation_rows(clients: int) -> Rows:
-    """Return no rows for each client."""
+    """Return empty validation rows for each client."""
     return (np.empty(0, dtype=np.int64),) * clients

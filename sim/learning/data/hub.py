@@ -14,7 +14,7 @@ _FORMATS = ("arrow", "csv", "imagefolder", "json", "parquet", "text")
 def download(source: str, subset: str | None, revision: str | None, into: Path) -> None:
     """Download all splits of a data set into the new folder `into`, in the format of `save_to_disk`.
 
-    Raises UserError, and any error of the package for network, folder or data set.
+    Raises UserError, and any error of the package about the network, the folder or the data set.
     """
     require_packages("huggingface", f'downloading "{source}"', "datasets")
     import datasets

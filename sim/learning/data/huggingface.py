@@ -26,7 +26,7 @@ class HuggingFaceData(HuggingFaceKeys):
 
     @property
     def is_images(self) -> bool:
-        """True, because samples may be images: only the data shows this."""
+        """True, because samples may be images; only the data shows whether they are."""
         return True
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:

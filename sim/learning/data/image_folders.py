@@ -53,10 +53,10 @@ def _class_names_text(classes: Sequence[str]) -> str:
 class OwnImages(UserSamples):
     """Folder of images with a folder for each class, `source/CLASS/*.png`.
 
-    Alternatively `source/train/CLASS`, for testing `source/test/CLASS`, and for validation one of `val`,
-    `valid` and `validation`. Without `test`, the models are tested on the validation folder. Classes are in
-    order of their names.
-    Each channel is standardized: in training it has mean 0 and standard deviation 1.
+    Alternatively `source/train/CLASS`, `source/test/CLASS` for testing, and one of the folders `val`, `valid`
+    and `validation` for validation. Without `test`, the models are tested on the validation folder. Classes
+    are in order of their names. Each channel is standardized: in training it has mean 0 and standard
+    deviation 1.
     """
 
     name: Literal["images"]

@@ -1,4 +1,4 @@
-"""Data sets of images: positions of their files below the data folder, their checks, and their arrays."""
+"""Data sets of images: locations of their files in the data folder, their checks, and their arrays."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ def scaled(x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
 def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation per channel, float64 [C], of pixels / 255 of images uint8 [n, C, H, W].
 
-    The deviation of a constant channel counts as 1, so `scaled` makes the channel 0. Counts of the 256
-    possible values keep both exact, with a fraction of the memory of floats.
+    The deviation of a constant channel counts as 1, so `scaled` makes the channel 0. Both are
+    computed from counts of the 256 possible values, which is exact and takes little memory.
     """
     counts = np.zeros((images.shape[1], 256), np.int64)
     for count, channel in zip(counts, images.swapaxes(0, 1), strict=True):

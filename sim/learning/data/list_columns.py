@@ -84,8 +84,8 @@ def _converted(part: TablePart, name: str, made: tuple[str, ...], convert: _Conv
         raise part.file.refusal(f"column {excerpt(name)} must contain lists, as in the training table")
     if both := set(made) & set(frame.columns):
         raise part.file.refusal(
-            f"has the columns {excerpt(name)} and {excerpt(min(both))}, which have the same meaning; "
-            "rename one"
+            f"has a column {excerpt(min(both))}, but the lists in column {excerpt(name)} become a column of "
+            "this name, too; rename one"
         )
     count = len(frame) * len(made)
     if count > _NUMBERS_MAX:

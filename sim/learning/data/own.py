@@ -59,7 +59,7 @@ class OwnData(PluginSection, UserArrays):
     def _part(self, found: Any, names: tuple[str, str, str]) -> ArraysPart:
         if isinstance(found, tuple):
             if len(found) not in (2, 3):
-                raise self._refuse(f"a tuple of {len(found)}; must be {_FORM}")
+                raise self._refuse(f"a tuple with {len(found)} items; must be {_FORM}")
             return ArraysPart(names, *found)
         is_dataset = hasattr(found, "__getitem__") and hasattr(found, "__len__")
         if isinstance(found, str | bytes | np.ndarray) or not (is_dataset or isinstance(found, Iterable)):

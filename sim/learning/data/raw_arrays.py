@@ -18,7 +18,7 @@ NOISE = 1e-13
 
 
 def as_array(values: Any, name: str, refuse: Refuse) -> np.ndarray:
-    """Return the values as an array. Refuses other values, and missing values, which numpy may drop.
+    """Return the values as an array. Refuses missing values, and values that form no array.
 
     An array of objects that are all texts, or all numbers, is converted to that type; others stay objects.
     """
@@ -69,8 +69,8 @@ def as_float32(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
 def require_exact_differences(values: np.ndarray, name: str, refuse: Refuse, remedy: str) -> None:
     """Refuse numbers [n, ...] with differences that float32 rounds away: times, identifiers, coordinates.
 
-    Each position in a sample is checked separately. Computed float64 values may differ by rounding only: such
-    values count as equal.
+    Each position in a sample is checked separately. Float64 values that differ only by
+    rounding in a computation count as equal.
     """
     if values.dtype.kind not in "iuf" or values.dtype.itemsize <= (4 if values.dtype.kind == "f" else 2):
         return

@@ -53,8 +53,8 @@ def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
 def _uncompressed_matlab(content: bytes, file: InputFile) -> bytes:
     """Return a MATLAB 5 file without compression, so that its size bounds the memory. Raises UserError.
 
-    The header is followed by elements: a type, a length, and this many bytes; a packed element contains an
-    element.
+    The header is followed by elements, each with a type, a length, and this many bytes. A compressed element
+    contains another element.
     """
     found, order = io.BytesIO(), "<" if content[126:128] == b"IM" else ">"
     found.write(content[:_HEAD_BYTES])

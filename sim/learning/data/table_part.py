@@ -22,12 +22,12 @@ class TablePart:
     rows: np.ndarray
 
     def row(self, mask: pl.Series) -> str:
-        """Describe the first row in a mask."""
+        """Describe the first row for which a mask is True."""
         return f"row {self.rows[first_true_row(mask)]}"
 
 
 def first_true_row(mask: pl.Series) -> int:
-    """Return the index of the first row in a mask that has one."""
+    """Return the index of the first True of a mask, which must contain one."""
     found = mask.arg_max()
     assert found is not None
     return found

@@ -61,13 +61,13 @@ class TabularData(UserData):
 
     @property
     def no_features(self) -> _Names:
-        """Columns that are not features, unless they are listed."""
+        """Columns that are features only if `features` lists them."""
         whose = (self.client,) if self.client is not None and self.groups is None else ()
         return (*self.labels, *whose, *self.leave_out)
 
     @property
     def used(self) -> list[str]:
-        """Columns that are used, after the features are stated."""
+        """Columns that are used: label, client and `features`."""
         whose = (self.client,) if self.client is not None else ()
         return list(dict.fromkeys([*self.labels, *whose, *(self.features or ())]))
 

@@ -53,7 +53,7 @@ class ArraysPart:
     shapes: tuple[tuple[int, ...], ...] | None = field(default=None, kw_only=True)
 
     def rows(self, rows: np.ndarray) -> ArraysPart:
-        """Return some of its samples, without their clients."""
+        """Return some samples of the part, without their clients."""
         missing = None if self.missing is None else self.missing[rows]
         return replace(self, x=self.x[rows], y=self.y[rows], clients=None, missing=missing)
 
@@ -250,7 +250,7 @@ def _fill_missing_numbers(parts: Mapping[str, ArraysPart]) -> Mapping[str, Array
 
 
 def _scaled(parts: Mapping[str, ArraysPart], standardise: bool | np.ndarray) -> Mapping[str, ArraysPart]:
-    """Return the parts with these numbers of a sample standardized by mean and deviation in training."""
+    """Return the parts with the numbers that `standardise` selects scaled by training mean and deviation."""
     if not np.any(standardise):
         return parts
     x = parts["train"].x

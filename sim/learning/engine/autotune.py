@@ -103,7 +103,7 @@ def usable_cores() -> int:
 
 
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
-    """Return the number of CPU threads with the shortest time for these steps, see `Trial.step`.
+    """Return the number of CPU threads with the shortest time for these steps (`TimedTrainingStep.step`).
 
     It measures 1, 2, 4, ... threads, up to `usable_cores`, as long as each doubling saves a tenth of the
     time.

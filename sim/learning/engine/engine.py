@@ -51,11 +51,11 @@ class Engine:
     """Deferred, batched computation for all clients of a run.
 
     Jobs become pending nodes. A read computes the nodes that it needs, and in the same calls ready nodes of
-    the same operations; `flush` (or `pending_limit_bytes` of nodes and promised output) computes all nodes
-    that are still held. Both work level by level, with one call per group. `backend` is "auto" or one of
-    `backends.kernels.BACKENDS`; with `deferred=False` each job is computed when it is submitted. `precision`
-    and `micro_batch`: see `ModelKernel`. workers: compute parts of a batch at the same time, by default in
-    this thread only; results do not depend on them.
+    the same operations. `flush` computes all nodes that are still held; so does a job that makes pending
+    nodes and their outputs exceed `pending_limit_bytes`. Both work level by level, with one call per group.
+    `backend` is "auto" or one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed when
+    it is submitted. `precision` and `micro_batch`: see `ModelKernel`. workers: compute parts of a batch at
+    the same time, by default in this thread only; results do not depend on them.
 
     Vectors given to a method must belong to this engine and have the expected width; otherwise, the engine
     raises ValueError. Calls that need too much memory are split into smaller ones. Raises UserError if a
@@ -226,7 +226,7 @@ class Engine:
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(
-                f"{len(job.strengths)} strengths for {len(anchors)} anchors; must be one for each"
+                f"{len(job.strengths)} strengths for {len(anchors)} anchors; pass a strength for each anchor"
             )
         pool, slots = operation.pool, operation.optimizer.slots
         width = pool.width
@@ -305,7 +305,7 @@ class Engine:
         return values
 
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
-        """Return the result of `measure` on `rows`. Values leave the device only here and by `read`."""
+        """Return the result of `measure`, a function of `rows`. Only this and `read` copy from the device."""
         return self.read_log.arrays(measure)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
@@ -333,7 +333,9 @@ class Engine:
         if isinstance(self._failure, UserError):
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
-            raise RuntimeError("no further computation: an earlier batch failed") from self._failure
+            raise RuntimeError(
+                "the engine computes nothing more, because an earlier batch failed"
+            ) from self._failure
         self.read_log.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it

@@ -145,7 +145,7 @@ class Vector:
         return self.engine.dot(self, other)
 
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
-        """Return the sum of factor times vector over some pairs, all of this engine and width."""
+        """Return the sum of factor times vector over pairs (factor, vector) of this engine and width."""
         terms: dict[Slot, Factor] = {}
         engine, width = self.engine, self.width
         for factor, vector in weighted:

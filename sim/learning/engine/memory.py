@@ -58,7 +58,7 @@ def peak_bytes_of(compute: Callable[[], object]) -> int:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True if memory was insufficient: on a CUDA device, for torch's CPU allocator, or for pages."""
+    """Return True if memory was insufficient: on a CUDA device, in torch's CPU allocator or elsewhere."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     said = str(error)

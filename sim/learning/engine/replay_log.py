@@ -94,7 +94,7 @@ class RecordedReadLog(ReadLog):
         count: int = 0,
         evaluations: Mapping[float, str] = MappingProxyType({}),
     ) -> None:
-        """recent, count: state of the log that it continues. evaluations: expected hashes, by time."""
+        """recent, count: state of the log that this one continues. evaluations: expected hashes, by time."""
         self.count = count  # of records
         self._evaluations = evaluations
         self.failure: OSError | None = None
@@ -275,7 +275,7 @@ _END = object()
 
 
 class _RecentRows:
-    """Recently read longer rows, by digest; a replay keeps the same rows as the run."""
+    """Recently read large rows, by digest; a replay keeps the same rows as the run."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()

@@ -121,7 +121,7 @@ class VectorPool:
         return padded if self._row_numbers == self.width else padded[:, : self.width]
 
     def _use(self, padded: Tensor) -> None:
-        """Use this matrix for the rows, with the padding of their last lines."""
+        """Use this matrix for the rows; the last cache line of each row is padded."""
         self._padded = padded
         self.data = self._of_width(padded)
 

@@ -57,7 +57,7 @@ class Gpt2Configuration(Configuration):
 
 
 class _Rotations(BaseModel):
-    """Rotary positions. Older versions of `transformers` write `type`, and `rope_theta` elsewhere."""
+    """Table of rotary positions. Older `transformers` write `type`, and `rope_theta` outside the table."""
 
     model_config = ConfigDict(extra="ignore")
     rope_type: Literal["default", "llama3"] = Field(

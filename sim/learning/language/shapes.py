@@ -65,7 +65,7 @@ Shape = TransformerShape | LlamaShape
 
 @dataclass(frozen=True)
 class Base:
-    """Pretrained transformer. tokenizer: identity of its tokenizer in training; None if unknown."""
+    """Pretrained transformer. tokenizer: identity of the tokenizer of its training; None if unknown."""
 
     shape: Shape
     tokenizer: str | None

@@ -36,8 +36,8 @@ def client_backbones(
 ) -> list[str]:
     """Return the backbone of each of `count` clients.
 
-    assign: "in-turn": client i has number i mod len(backbones). "random": each client draws one from its
-    random stream. "by-speed": the slowest clients have the first backbone, the fastest the last, in equal
+    assign: "in-turn": client i has backbone number i mod len(backbones). "random": each client draws one from
+    its random stream. "by-speed": the slowest clients have the first backbone, the fastest the last, in equal
     parts up to rounding. speeds: [count], larger is faster, only for "by-speed".
     """
     kinds = len(backbones)

@@ -54,7 +54,10 @@ class Cnn(ModelSection):
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the module; by default McMahan et al. (2017), section 3: 1,663,370 parameters at 28x28."""
+        """Return the module.
+
+        The default is that of McMahan et al. (2017), section 3, with 1,663,370 parameters for 28x28 pixels.
+        """
         from torch import nn
 
         channels, height, width = input_shape

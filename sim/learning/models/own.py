@@ -57,7 +57,7 @@ class OwnModel(PluginSection, ModelSection):
     def architecture(
         self, input_shape: tuple[int, ...], classes: int, seed: int = 0, **options: Any
     ) -> Architecture:
-        """Return the architecture; `seed` draws what all clients share, see `OwnArchitecture`."""
+        """Return the architecture. seed: as for `OwnArchitecture`."""
         import torch
 
         from sim.learning.architecture import OwnArchitecture

@@ -55,7 +55,7 @@ class Transformer(ModelSection):
             yield SettingError("model.heads", self.heads, f"must divide model.width, {self.width}")
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Return the module for windows of `input_shape[0]` tokens from `classes` different ones."""
+        """Return the module for windows of `input_shape[0]` tokens, from a vocabulary of `classes` tokens."""
         from sim.learning.language.shapes import TransformerShape
 
         shape = TransformerShape(classes, input_shape[0], self.width, self.depth, self.heads, 4 * self.width)
@@ -116,7 +116,7 @@ class Lora(ModelSection):
     def module(
         self, input_shape: tuple[int, ...], classes: int, base: Base | None = None, merged: bool = False
     ) -> nn.Module:
-        """Return the base with its adapters, and perhaps matrices of merged products."""
+        """Return the base with its adapters. merged: each adapter also has a matrix of merged products."""
         from sim.learning.models.modules.adapters import adapt
 
         assert base is not None

@@ -56,8 +56,8 @@ class Dirichlet(SampledPartition):
         With `samples_per_client`, each client draws its mix of classes from Dir(alpha) over the classes (Hsu,
         Qi and Brown 2019); if a class runs out, the remaining samples are drawn from the others. Without it,
         each class is split over the clients by shares from Dir(alpha) over the clients (Yurochkin et al.
-        2019), and redrawn until each client has `min_samples`. A client gets as many test samples as possible
-        with the mix of classes of its training samples.
+        2019); all shares are redrawn until each client has `min_samples`. A client gets as many test samples
+        as possible with the mix of classes of its training samples.
 
         With `class_clusters`, all classes of a cluster count as one (FedEM; FedeRiCo with 4 and alpha = 0.4).
         """

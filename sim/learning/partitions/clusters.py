@@ -40,7 +40,7 @@ class PermutedClusters(Clustered):
 
         Inputs are distributed to all clients at random, as in `iid`, so that only the labels distinguish the
         clusters. Random permutations are only pairwise different: two of them agree on one class on average
-        (on none with probability 1/e, about). With `shift` no two clusters agree on any class; CoBo's code
+        (on none with probability about 1/e). With `shift` no two clusters agree on any class; CoBo's code
         uses shift = 11 on CIFAR-100.
         """
         cluster_of = cluster_by_client(sizes := self.cluster_sizes(clients))
@@ -92,7 +92,7 @@ class DisjointClusters(Clustered):
             yield more_than_classes_error(key, self.clusters or self.sizes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Give cluster k the k-th of equal blocks of consecutive classes, for any number of its clients.
+        """Give cluster k the k-th of equal blocks of consecutive classes, for any number of clients in it.
 
         The clients share the block's samples at random, and are tested on all its test samples. With
         `relabel`, the label of a class is its index in its block (CoBo's code), so that clusters also

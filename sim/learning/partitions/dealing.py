@@ -88,7 +88,7 @@ def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
 def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
     """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
 
-    No client has a row twice. Raises UserError if a client would.
+    Raises UserError if a client would get a row twice.
     """
     if each.number > len(rows):
         raise UserError(

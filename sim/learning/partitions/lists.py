@@ -66,7 +66,7 @@ class OwnPartition(PluginSection, PartitionSection):
     """True: a training sample may belong to several clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Call the function with a generator of the seed, the labels and the number of clients."""
+        """Call the function with a random generator from the seed, the labels, and the number of clients."""
         try:
             found = self.call(
                 rng=stream(seed, "partition", "own"),

@@ -81,8 +81,8 @@ class PartitionSection(Settings):
 
     A training sample belongs to at most one client, unless a user-defined list assigns it to several. Test
     samples are shared: a client is tested on all samples that fit its distribution. With
-    `samples_per_client`, the samples of a client depend only on the seed and the clients before it, so one
-    more client at the end changes nothing.
+    `samples_per_client`, the samples of a client depend only on the seed and the clients before it: an
+    additional last client does not change them.
     """
 
     needs_classes: ClassVar[bool] = True
@@ -110,7 +110,7 @@ class SampledPartition(PartitionSection):
 
     @property
     def of_each(self) -> StatedCount | None:
-        """The stated number of samples, with its key; None to deal all."""
+        """The stated number of samples, with its key; None to deal all samples."""
         each = self.samples_per_client
         return None if each is None else StatedCount("data.partition.samples_per_client", each)
 

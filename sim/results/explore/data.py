@@ -27,7 +27,7 @@ _ENDS = {TIMER: 0, CUT_SHORT: 1, UNKNOWN: 2}
 
 @dataclass(frozen=True)
 class Sources:
-    """Training in the clients' models, from the lineage of a run.
+    """Shares of the clients' training in their models, from the lineage of a run.
 
     rows: one row per model and source of recent training, as `lineage_of` returns them. recent_s: recent
     training began at most this long before the evaluation.
@@ -59,8 +59,8 @@ def run_page_content(
     """Return the content of the page of a run.
 
     sources: the lineage, or a sentence that tells why it is missing. cuts: start and end (s) of each network
-    partition. at_s: time that the page shows first, around which it has all messages if there are too many.
-    client: the client that the page shows first.
+    partition. at_s: time that the page shows first; if a run has too many messages, the page contains those
+    around it. client: the client that the page shows first.
     """
     clock = Ticks.of(view.end_s)
     messages = read_messages(directory, view)
@@ -112,7 +112,7 @@ def _move_marks(view: RunView) -> list[list[Any]]:
 
 
 def _states(view: RunView, found: list[list[StateInterval]], names: Sequence[str], clock: Ticks) -> Part:
-    """Return the stretches of all clients, one client after the other.
+    """Return the state intervals of all clients, one client after the other.
 
     state_end: 0 to 2 for a wait without a message at its end, else 3 plus the number of the sender.
     """

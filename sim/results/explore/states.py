@@ -18,7 +18,7 @@ that kept no messages."""
 
 
 class StateInterval(NamedTuple):
-    """Time in which a client has one state: from `start_s` to the start of the next stretch.
+    """Time in which a client has one state: from `start_s` to the start of its next interval.
 
     sender, type: the message that ended a wait; without a message, `sender` is TIMER, CUT_SHORT or UNKNOWN.
     """
@@ -30,7 +30,7 @@ class StateInterval(NamedTuple):
 
 
 def client_states(view: RunView) -> list[list[StateInterval]]:
-    """Return the stretches of each client, in order, from time 0 to the end of the run.
+    """Return the state intervals of each client, in order, from time 0 to the end of the run.
 
     At the time of a change, the new state applies. Without intervals of devices, a client that is up counts
     as waiting.
@@ -48,7 +48,7 @@ def client_states(view: RunView) -> list[list[StateInterval]]:
 
 
 def state_at(stretches: Sequence[StateInterval], time_s: float) -> StateInterval:
-    """Return the stretch of a client at a time, after all events of that time."""
+    """Return the state interval of a client at a time, after all events of that time."""
     starts = [each.start_s for each in stretches]
     return stretches[max(0, int(np.searchsorted(starts, time_s, side="right")) - 1)]
 
@@ -56,7 +56,7 @@ def state_at(stretches: Sequence[StateInterval], time_s: float) -> StateInterval
 def _stretches(
     view: RunView, client: int, busy: Sequence[tuple[float, float]], spent_s: float
 ) -> Iterator[StateInterval]:
-    """Yield the stretches of a client, without empty ones and without neighbors of the same state."""
+    """Yield the state intervals of a client; none is empty, and successive ones differ in state."""
     last: StateInterval | None = None
     for start_s, end_s, state in _pieces(view, client, busy, spent_s):
         if start_s >= end_s:

@@ -21,9 +21,9 @@ _LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logar
 
 
 def levels(view: RunView) -> list[float]:
-    """Return the accuracies with times in the report: the target, and the last multiples of 10% reached.
+    """Return the accuracies whose times are reported: the target, and the last multiples of 10% reached.
 
-    Empty if evaluations measure a part of the clients, since the times of the other clients are unknown.
+    Empty if evaluations measure only a part of the clients, since the times of the other clients are unknown.
     """
     if view.measure is None or view.evaluate_share < 1:
         return []

@@ -48,7 +48,7 @@ class _Cells:
         return self._mean(sums.reshape(self.rows, self.rows), np.bincount(self.row[up], minlength=self.rows))
 
     def true(self, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the share of pairs in one cluster, of each cell's pairs of different clients."""
+        """Return, of each cell's pairs of different clients, the share of pairs within one cluster."""
         numbers = np.unique(clusters, return_inverse=True)[1]
         members = np.zeros((self.rows, numbers.max() + 1))
         np.add.at(members, (self.row, numbers), 1)

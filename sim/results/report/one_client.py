@@ -1,4 +1,4 @@
-"""Pictures of one client, which the reader selects: its course, waits, weights and classes.
+"""Pictures of one client, which the reader selects: its results over time, waits, weights and classes.
 
 The pictures contain the traces of all clients, each with its client's name as `meta`. The page's script
 shows the traces of the selected client, and traces without a name.
@@ -39,7 +39,7 @@ _CLOCK = "a time limit or pause"
 
 
 def client_measure_curves(view: RunView) -> Figure | None:
-    """Draw the measure of each client over time, with the mean of all clients and its result alone."""
+    """Draw the measure of each client over time, its result alone, and the mean of all clients."""
     if view.measure is None or len(view.clients) < 2:
         return None
     measure, panel = view.measure

@@ -207,7 +207,7 @@ def _coalitions(view: RunView) -> Section | None:
 
 
 def _one_client(view: RunView) -> Section | None:
-    """Show the course of one client, which the reader selects; None in a run with one client."""
+    """Show the results, waits and weights of a client that the reader selects; None with one client."""
     curve, waits = one_client.client_measure_curves(view), one_client.waits_by_peer_figure(view)
     if curve is None:
         return None

@@ -228,7 +228,9 @@ class Reason(NamedTuple):
     def badness(self, worst: NDArray[np.bool_], others: NDArray[np.bool_], gap: float) -> float:
         """Return how much worse the quantity is for `worst` than for the median of `others`.
 
-        From 1 on it is a reason: it explains half of the gap, or differs by 3 spreads of the log ratios.
+        A quantity counts as a reason if its badness is at least 1. If it has the unit of the measure, it then
+        explains at least half of `gap`, the difference in the results; otherwise, the logarithm of its ratio
+        to the median is at least 3 times as large as is usual among the others.
         """
         sign, median = -1 if self.more else 1, float(np.nanmedian(self.values[others]))
         if self.in_unit:

@@ -207,7 +207,7 @@ def parse_summary(content: bytes) -> dict[str, Any]:
 
 
 def _measure(summary: dict[str, Any]) -> str:
-    """Return the measure of a summary without this key: the first measure with a value."""
+    """Return the measure of a summary that lacks the key `measure`: the first measure with a value."""
     for measure in MEASURES:
         values = summary.get(measure.name)
         if isinstance(values, dict) and values.get("mean") is not None:

@@ -381,7 +381,7 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
 
 
 def changed_conditions(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
-    """Return a line for each condition of a run's values that has changed."""
+    """Return a line for each library or version of code that has changed; they determine a run's values."""
     if before is None:
         return ["the code and libraries of the run are unknown"]
     return [

@@ -91,8 +91,8 @@ class NetworkOverride(SelectedClients):
     bandwidth for a client, the last entry applies.
 
     `latency` and `loss` apply to messages from and to these clients, unless a `[[network.class]]` applies to
-    the connection. If several entries with one of these keys select an end of a connection, the last entry
-    applies.
+    the connection. If several entries with one of these keys select either end of a connection, the last
+    entry applies.
     """
 
     latency: Latency | None = None

@@ -38,7 +38,7 @@ Member = bytes | Path
 
 
 class PackedRun(BaseModel):
-    """A run in an archive. alike: the same for runs that differ only in their seeds."""
+    """A run in an archive. alike: an identifier that runs share if they differ only in their seeds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -148,7 +148,7 @@ def _require_harmless(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None
         raise UserError(f"has {len(entries):,} files; must have at most {_FILES_MAX:,}")
     total = sum(entry.file_size for entry in entries)
     if total > max(_SMALL, _PACKED * packed_bytes):
-        raise UserError(f"would unpack {packed_bytes:,} bytes to {total:,} bytes; must be less")
+        raise UserError(f"would unpack {packed_bytes:,} bytes to {total:,} bytes, which is too much")
     seen: set[str] = set()
     for entry in entries:
         shown = one_line(entry.filename, 100)

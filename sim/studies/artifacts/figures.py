@@ -1,4 +1,4 @@
-"""Figures of a run, compared with the figures of its repetition: equal, within chance, or different."""
+"""Figures (numbers and tables) of a run, and of its repetition: equal, within chance, or different."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LEVEL, _SEEDS = 0.99, 3
 class ComparedFigure:
     """A figure of a run.
 
-    low, high: its range by chance; None if only the same value is accepted. place: position of its first
-    different value in a table.
+    low, high: bounds of differences by chance; None if only the same value is accepted. place: position of
+    its first different value in a table.
     """
 
     name: str

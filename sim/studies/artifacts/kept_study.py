@@ -60,8 +60,8 @@ def copy_study(
 ) -> StudyCopy:
     """Return the copy of a study.
 
-    path: the study's file. file: the scenario file of the runs; it is another file if the study names a
-    scenario. options: the fields of `StudyFile` that the command's options set.
+    path: the study's file. file: the scenario file of the runs, which differs from `path` if the study names
+    a scenario. options: the fields of `StudyFile` that the command's options set.
     """
     is_alone = file != path
     plugins = {each.name: each for scenario in scenarios for each in scenario.plugins if each.sources}

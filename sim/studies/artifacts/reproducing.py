@@ -135,7 +135,7 @@ def choose_spread_runs(
     """Return `size` of the runs, spread over all axes and seeds.
 
     Each further run is the first of the runs whose values have been chosen least often. settings: values on
-    the axes, by folder of the run; runs without them count by `alike`.
+    the axes, by folder of the run; for a run without values, `PackedRun.alike` counts.
     """
     keys = [[("seed", run.seed), *settings.get(run.directory, {"alike": run.alike}).items()] for run in runs]
     used: Counter[tuple[str, object]] = Counter()

@@ -31,7 +31,7 @@ def numbers_of_trials(trials: int) -> list[int]:
 
 
 def smaller_search_spread(scores: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of the values that four smaller searches would select.
+    """Return mean and standard deviation of the values of the trials that four smaller searches select.
 
     Each smaller search has every fourth trial: 0, 4, 8, ..., then 1, 5, 9, ... Both numbers are nan with
     fewer than eight trials, and if all trials of a smaller search failed.

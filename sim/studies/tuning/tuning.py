@@ -69,7 +69,7 @@ class Tuning:
 
     @property
     def threads(self) -> int:
-        """Most threads of one run."""
+        """Maximum number of threads of one run."""
         stated = [method.stated.scenario().engine.threads for method in self.methods]
         return max(each if isinstance(each, int) else 1 for each in stated)
 

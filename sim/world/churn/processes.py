@@ -68,7 +68,7 @@ class ChurnProcessKind(Settings):
     def interval(self) -> tuple[str, float] | None:
         """Key and value of the mean time in seconds between two generated sessions of the pool.
 
-        For a kind that states the sessions of each client: between two sessions of a client.
+        For a kind that states the sessions of each client, the mean time between two sessions of a client.
         None for a kind that does not generate sessions: they are measured, or listed. The reader of a
         scenario rejects an interval with which too many clients would arrive.
         """
@@ -86,7 +86,7 @@ class ChurnProcessKind(Settings):
         return ValueError(f"{kind} generated the session from {start_s:g} s to {end_s:g} s: must {must}")
 
     def _events(self, client: int, session: Session, until_s: float, *, again: bool) -> Iterator[ChurnEvent]:
-        """Yield the events of a client's session. A session from 0 on has no join event."""
+        """Yield the events of a client's session. A session that starts at 0 has no join event."""
         start_s, end_s = session
         if again:
             yield ChurnEvent(start_s, "rejoin", (client,), self.state, self.backup_every)
@@ -148,7 +148,7 @@ class SessionsOfEach(ChurnProcessKind):
     ) -> Iterator[tuple[int, Iterable[Session]]]:
         """Yield each client of the pool with its sessions in process `number`, in order. Raises UserError.
 
-        A client with a session from 0 on is up at the start. No session may start before 0.
+        A client with a session that starts at 0 is up at the start. No session may start before 0.
         """
 
     def play(

@@ -79,8 +79,8 @@ def eligible_clients(
 ) -> list[int]:
     """Return the clients among `clients` to which `kind` can happen at `time_s`, given the earlier events.
 
-    Clients with an event at `time_s` or later are omitted, since this event might make the later one
-    impossible. A join is possible for clients without any event.
+    Clients with an event at `time_s` or later are omitted, since an event of this `kind` might make the later
+    one impossible. A join is possible for clients without any event.
     """
     everything = sorted(events, key=lambda event: event.time_s)
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")

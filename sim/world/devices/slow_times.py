@@ -205,8 +205,8 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
             factor = self.number(by, FACTOR_MIN, FACTOR_MAX, "a factor", about)
             if end_s <= before_s:
                 raise self.refusal(
-                    f"returned the time {end_s:g} s after {before_s:g} s {about()}; each must be later than "
-                    "the previous time, and the first later than 0"
+                    f"returned the time {end_s:g} s after the time {before_s:g} s {about()}; each must be "
+                    "later than the previous time, and the first later than 0"
                 )
             yield end_s, factor
             if end_s == math.inf:

@@ -37,7 +37,7 @@ class LossProcess(ABC):
 
     @abstractmethod
     def repetitions(self, time_s: float, every_s: float) -> int:
-        """Return how often in a row a message of this time is lost, if repeated each `every_s` seconds."""
+        """Return how often in a row a message from `time_s` is lost if repeated every `every_s` seconds."""
 
 
 class PairLosses(Protocol):

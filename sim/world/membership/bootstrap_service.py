@@ -1,4 +1,4 @@
-"""Service that names contacts to clients that join or have an empty view."""
+"""Service that gives contacts to clients that join or have an empty view."""
 
 from collections.abc import Iterable, Sequence
 

@@ -39,7 +39,7 @@ class MembershipKind(Settings):
 
     @abstractmethod
     def views(self, context: MembershipContext) -> ViewOf:
-        """Return the function that creates each actor's view. It holds the state that all views share."""
+        """Return the function that creates each actor's view, and that holds the state that views share."""
 
 
 class Announce(MembershipKind):

@@ -96,7 +96,7 @@ class Undirected(TopologyKind):
 
 
 class RandomGraph(TopologyKind):
-    """Topology whose graph is drawn until it is connected."""
+    """Topology whose random graph is redrawn until it is connected."""
 
     remedy: ClassVar[str]
     """Condition for a connected graph, for the error message."""

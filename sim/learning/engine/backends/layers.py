@@ -1,8 +1,8 @@
 """Chains of layers with gradients in closed form, for N clients at once, and models made of them.
 
-Values are stored in columns, [N, width, B], in which products are fastest. Under autocast they are bfloat16.
-Sums over a batch stay float32: `float()` and `dtype=` in the code ensure this, and have no effect without
-autocast.
+Values are stored in columns, [N, width, B], the layout in which products are fastest. Under autocast they are
+bfloat16. Sums over a batch stay float32: `float()` and `dtype=` in the code ensure this, and have no effect
+without autocast.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -123,7 +123,7 @@ class Chain(NamedTuple):
 
 
 def layer_chains(architecture: Architecture) -> tuple[Chain, ...] | None:
-    """Return the chains of the model, each after its source; None if the model contains anything else.
+    """Return the chains of the model, each after its source; None if a module is not one of these layers.
 
     Outputs have the names in `protocols.framework.objectives.ModelOutputs`; "x" are flattened samples.
     """

@@ -13,7 +13,7 @@ _AS_IT_IS = nullcontext()
 
 
 def autocast_context(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which products on `device` are computed in bfloat16, if that is the precision.
+    """Return a context in which products on `device` are in bfloat16 if `precision` is "bfloat16".
 
     On the meta device, where only memory counts, products stay float32, which takes more memory.
     """

@@ -35,7 +35,10 @@ def float32_columns(width: int, name: str) -> int:
 
 
 def encoded_rows(values: Tensor) -> Tensor:
-    """Return numbers [N] or [N, width] as float32 rows of a pool: short types bit by bit, without gaps."""
+    """Return numbers [N] or [N, width] as float32 rows of a pool.
+
+    Numbers of fewer than four bytes share float32 words; the end of each row is padded to a whole word.
+    """
     rows = values.unsqueeze(1) if values.dim() == 1 else values
     dtype = rows.dtype
     if dtype == torch.float32:

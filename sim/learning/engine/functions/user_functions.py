@@ -56,8 +56,8 @@ class FunctionEngine(VectorEngine, Protocol):
 class UserFunction:
     """Function of tensors, with its static keyword arguments, which are the same in all of its calls.
 
-    Raises TypeError for functions that may change between a call and its computation: methods, lambdas,
-    nested functions, and static arguments that are not hashable.
+    Raises TypeError for static arguments that are not hashable, and for methods, lambdas and nested
+    functions, which may change between a call and its computation.
     """
 
     def __init__(self, function: Function, static: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class UserFunction:
 
     @property
     def costs(self) -> list[str]:
-        """Names of parameters that apply() reserves as keywords."""
+        """Parameters of the function with names that apply() reserves for its own keywords."""
         code = getattr(getattr(self.call, "func", self.call), "__code__", None)
         names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         return [name for name in ("steps", "flops") if name in names]
@@ -104,7 +104,7 @@ class UserFunction:
 
 
 class Shape(NamedTuple):
-    """Shape of an argument or result: NUMBER (a plain number), SCALAR, or a width; and the type."""
+    """Shape of an argument or result: NUMBER (a plain number), SCALAR, or a width; and its number type."""
 
     width: int | str
     dtype: str = "float32"

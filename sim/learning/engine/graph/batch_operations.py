@@ -59,7 +59,7 @@ class BatchOperation(Operation):
         return gather_inputs(nodes, 0), *self.sampler.samples(batches, 0, len(jobs)), weights
 
     def pieces(self) -> list[slice]:
-        """Return the parts of a batch: one, or, for all samples of a client, parts that surely fit."""
+        """Return the parts in which a batch is computed: several if it has all samples of a client."""
         if self.sampler.sampling != "all" or self.sampler.views > 1:
             return [slice(None)]
         firsts = range(0, self.sampler.batch_size, _SAMPLES_AT_ONCE)

@@ -105,7 +105,7 @@ def first_positions(clients: int, steps: int, batch_size: int) -> np.ndarray:
 def _sorted_batches(
     keys: np.ndarray, counts: np.ndarray, epoch: np.ndarray, within: np.ndarray, batch_size: int
 ) -> np.ndarray:
-    """Return batches number `within` of epochs `epoch`, [clients, steps], from whole epoch orders."""
+    """Return batches number `within` of epochs number `epoch`, both [clients, steps]."""
     first = epoch[:, :1]
     epochs = np.arange(int((epoch[:, -1:] - first).max()) + 1)
     orders = sorted_permutations(_mix(keys[:, None], first + epochs), counts)

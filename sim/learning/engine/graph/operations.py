@@ -49,8 +49,8 @@ class Operation(ABC):
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | OutputRows, ...]:
         """Return the outputs of `nodes`, whose inputs are all computed.
 
-        The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, all state
-        must be unchanged: they are computed again in smaller groups.
+        The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, this must
+        change no state, because the nodes are then computed again in smaller groups.
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | OutputRows, ...]]:
@@ -226,7 +226,7 @@ class Train(Operation):
     def train_in_row(
         self, started: OutputRows, nodes: list[GraphNode], jobs: list[TrainJob]
     ) -> tuple[Tensor | OutputRows, ...]:
-        """Compute one job in the row with its initial parameters, which is no longer an input of the node."""
+        """Compute one job in the row `started`, which contains the initial parameters."""
         [row] = started.rows
         # `data`: rows of one tensor share its version counter, which is not thread-safe.
         params = self.pool.data.data[row : row + 1]
@@ -260,7 +260,7 @@ class Train(Operation):
         pull: tuple[Tensor, Tensor] | None,
         weights: Tensor | None,
     ) -> None:
-        """Compute jobs in place, sorted by descending numbers of steps, `steps` [N]."""
+        """Compute jobs in place; `steps` [N], their numbers of steps, must be in descending order."""
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
         rates = Rates(jobs, device, as_number=plain)
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
@@ -346,7 +346,7 @@ T = TypeVar("T", Tensor, float | Tensor)
 
 
 def _leading_values(values: T, count: int) -> T:
-    """Return the first rows, avoiding a view of all of them. A number applies to all rows."""
+    """Return the first `count` rows, or the same object if these are all rows, or if it is a number."""
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 

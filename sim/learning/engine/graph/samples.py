@@ -102,7 +102,7 @@ class Subset:
         return found.reshape(len(self.counts), classes)
 
     def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
-        """Return targets [N, B, ...] as the clients see them."""
+        """Return targets [N, B, ...] after the label map of each client."""
         if self.label_maps is None:
             return y
         return self.label_maps[index_tensor(clients, y.device)].gather(1, y)

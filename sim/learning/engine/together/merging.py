@@ -67,7 +67,7 @@ class Merging:
         self._merged: dict[Hashable, Operation] = {}  # operations on the data of all runs, by key
 
     def data_changed(self) -> None:
-        """Forget the operations on the data of fewer runs."""
+        """Forget the merged operations: they use the data of fewer runs."""
         self._merged.clear()
 
     def call(self, run: int, nodes: list[GraphNode]) -> EngineCall:

@@ -44,7 +44,7 @@ class SharedMatrix(VectorPool):
 class PoolOfRun(VectorPool):
     """Pool of one run in a `SharedMatrix`.
 
-    Slots have the rows of the matrix. Row number n of this pool is row `_rows[n]` of the matrix. Rows are
+    Slots state row numbers of the matrix. Row number n of this pool is row `_rows[n]` of the matrix. Rows are
     taken in the same order as in a separate pool, and checkpoints state the row numbers of this pool.
     """
 
