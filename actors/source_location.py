@@ -30,7 +30,7 @@ def innermost_own_line(kind: type, frames: Iterable[Frame]) -> str | None:
 
 
 def class_files(cls: type) -> set[str]:
-    """Return the files of a class: the files of its module and its methods, such as notebook cells."""
+    """Return the file names of a class: of its module, and of the code of its methods."""
     found = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return found if file is None else {file, *found}

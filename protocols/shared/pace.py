@@ -44,7 +44,7 @@ class PeerPace:
 
 
 class RelativePace(Component):
-    """Pace of a client relative to its peers, from the iterations that their messages state."""
+    """Pace of a client relative to its peers, from the iteration counts in their messages."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)

@@ -302,7 +302,7 @@ def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:
     """Reject the label of a misspelled axis. Labels of keys that only options vary are allowed."""
     for key in labels:
         if key not in axes and (meant := did_you_mean(key, axes)):
-            raise UserError(f"sweep.labels: {as_toml(key)} is no axis of the sweep{meant}")
+            raise UserError(f"sweep.labels: {as_toml(key)} is not an axis of the sweep{meant}")
 
 
 def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:

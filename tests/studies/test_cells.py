@@ -131,7 +131,7 @@ def test_an_unknown_key_of_a_case_is_one_of_the_sweep(tmp_path: Path) -> None:
 
 
 def test_a_label_of_a_misspelled_axis_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"network\.los is no axis of the sweep; did you mean 'network\."):
+    with pytest.raises(UserError, match=r"network\.los is not an axis of the sweep; did you mean 'network\."):
         plan(study(tmp_path), ["sweep.labels={'network.los'='messages lost'}"])
     labels = "sweep.labels={'network.loss'='messages lost','clients.count'='clients'}"
     assert plan(study(tmp_path), [labels]).labels["clients.count"] == "clients"

@@ -87,8 +87,8 @@ def partition_from_lists(
 ) -> Partition:
     """Return the partition from lists of sample numbers, one for each client, or a table of lists by part.
 
-    Numbers start at 0 in training and test. Validation numbers are training samples, followed by the
-    validation part of the data. Without test lists, all clients are tested on all test samples. A list must
+    Numbers start at 0 in training and test. Validation lists number the training samples first, then the
+    samples of the validation part of the data. Without test lists, all clients are tested on all test samples. A list must
     not be empty, nor contain a sample twice. A training sample has one client, unless `overlap`. Raises the
     error that `refuse` makes of a problem.
     """
