@@ -47,7 +47,7 @@ async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
 def evaluated_models(
     client: Client, collaborators: Collaborators, settings: FedericoSettings
 ) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-    """Return the candidates' mixture, except for data without classes, and the client's own model."""
+    """Return the client's own model, and the candidates' mixture if `predict` and the data allow one."""
     if settings.predict == "own" or not client.compute.classes:
         return {"model": client.params}
     return {"mixture": collaborators.mixture(), "own": client.params}

@@ -134,7 +134,7 @@ class RunView:
 
     @cached_property
     def parent(self) -> ClientPanelData | None:
-        """Measure of the clients in the parent of a fork after `fork_s`; None if unknown."""
+        """The clients' values of the measure in the parent run after `fork_s`; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return metric_panel(self._table("parent"), self.measure[0].name, self.clients)

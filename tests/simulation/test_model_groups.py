@@ -119,7 +119,7 @@ def test_models_of_two_widths_cannot_be_averaged() -> None:
         (("protocol.name=fedper",), '"fedper" exchanges parts of models; remove the groups$'),
         (
             ('clients.newcomers={ kind = "peer" }',),
-            r'clients.newcomers.kind = "peer": copies whole models, but with \[\[',
+            r'clients.newcomers.kind = "peer": copies whole models, but the models of clients differ \(\[\[',
         ),
         (("model_group.0.clients=[6]",), r"model_group.0.clients = \[6\] .*: there is no client 6"),
         (("model_group.0.share=0.5",), "model_group.0.share = 0.5"),

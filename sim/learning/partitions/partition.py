@@ -116,7 +116,7 @@ class SampledPartition(PartitionSection):
 
 
 class Clustered(SampledPartition):
-    """Kind with clusters of clients, in blocks."""
+    """Kind that groups clients with consecutive numbers into clusters: sizes 2, 1 give clusters 0, 0, 1."""
 
     clusters: Count | None = None
     """Number of clusters; their sizes are as equal as possible."""

@@ -108,8 +108,8 @@ def _require_heterogeneous(scenario: Scenario) -> None:
         )
     if not isinstance(newcomers, FreshStart):
         raise UserError(
-            f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but with {differ} they '
-            f'differ; must be "fresh", or {remedy.replace("name one", "name one backbone")}'
+            f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but the models of clients '
+            f'differ ({differ}); must be "fresh", or {remedy.replace("name one", "name one backbone")}'
         )
 
 

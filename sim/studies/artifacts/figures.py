@@ -29,8 +29,8 @@ _LEVEL, _SEEDS = 0.99, 3
 class ComparedFigure:
     """A figure of a run.
 
-    low, high: bounds of differences by chance; None if only the same value is accepted. place: position of
-    its first different value in a table.
+    low, high: range in which the repeated value may lie by chance; None if only the same value is
+    accepted. place: position of its first different value in a table.
     """
 
     name: str
