@@ -156,7 +156,7 @@ class LiveNetwork(SimulatedNetwork):
     # -- Messages from other processes
 
     def received(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
-        """Check a message from another process, and schedule its arrival: when due, or now if that is past."""
+        """Check a message from another process, and schedule its arrival: when due, or now if late."""
         try:
             envelope = require_valid_envelope(self._codec.decode(content))
             if self._process_by_actor.get(envelope.sender) != process:

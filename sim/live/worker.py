@@ -73,9 +73,9 @@ _TELL_EVERY_S = 1.0
 class ProcessOrder:
     """Instructions that a process receives at its start.
 
-    began_s: start of the run, for a process that starts during it. digest: hash of the scenario. addresses: the addresses of all processes; empty for free ports of this
-    machine. earlier: state of its clients from earlier processes, by name. lives: number of earlier processes
-    with this name. tells_by_wire: True if the results folder is on another machine.
+    began_s: start of the run, for a process that starts during it. digest: hash of the scenario. addresses:
+    the addresses of all processes; empty for free ports of this machine. earlier: state of its clients from
+    earlier processes, by name. lives: number of earlier processes with this name. tells_by_wire: True if the results folder is on another machine.
     """
 
     scenario: Path
