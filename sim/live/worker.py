@@ -75,7 +75,8 @@ class ProcessOrder:
 
     began_s: start of the run, for a process that starts during it. digest: hash of the scenario. addresses:
     the addresses of all processes; empty for free ports of this machine. earlier: state of its clients from
-    earlier processes, by name. lives: number of earlier processes with this name. tells_by_wire: True if the results folder is on another machine.
+    earlier processes, by name. lives: number of earlier processes with this name. tells_by_wire: True if the
+    results folder is on another machine.
     """
 
     scenario: Path
