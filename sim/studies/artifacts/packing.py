@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -23,8 +23,11 @@ from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.store.tables import SPECIAL_TABLES, TABLES
 from sim.scenario.reading import first_comment
 from sim.scenario.resolved import digest_of_file
-from sim.studies.artifacts.anonymous import Anonymizer, identifying_names, remaining_identifiers
+from sim.studies.artifacts.anonymous import Anonymizer, removable_names
 from sim.studies.artifacts.archive import (
+    COMPARISON,
+    DATA,
+    RUNS,
     FileList,
     Member,
     PackedRun,
@@ -35,11 +38,10 @@ from sim.studies.artifacts.archive import (
 from sim.studies.artifacts.crate import CRATE, RunAction, crate_metadata
 from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.readme import readme
+from sim.studies.artifacts.remaining import author_names, identity_warnings
 from sim.studies.index import DONE, INDEX, SweepIndex
 
-RUNS, DATA, LOCK, README = "runs", "data", "requirements.txt", "README.md"
-COMPARISON = "comparison"
-"""Folder of a sweep's comparison, in the folder of the sweep."""
+LOCK, README = "requirements.txt", "README.md"
 DATA_BYTES = 100_000_000
 """Largest total size of data files in an archive."""
 _FILES_MAX = 10_000
@@ -101,8 +103,8 @@ class _Contents:
 def pack(study: Path, out: Path | None = None, options: PackOptions | None = None) -> Packed:
     """Write an archive of a sweep's folder, a folder of runs, or one run. Raises UserError.
 
-    The archive contains no absolute path, and no name of the machine or the user, except in the user's code;
-    `warnings` names these lines.
+    Values contain no absolute path, and texts other than code contain no name of the machine or the user.
+    `warnings` names the lines of the user's files that still contain paths, names or e-mail addresses.
     """
     require_packages("pack", "coterie pack", "rocrate")
     study = Path(os.path.abspath(study))  # without ".."
@@ -116,8 +118,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         _add_data(contents, run)
     for path, run in loaded:
         _note_machine_folders(contents, path, run.provenance())
-    names = identifying_names()
-    anonymous = Anonymizer(contents.places, names)
+    anonymous = Anonymizer(contents.places, removable_names())
     for path, run in loaded:
         _add_run(contents, path, run, anonymous)
     for folder in sweeps:
@@ -125,8 +126,9 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     for name in contents.members:
         if problem := name_problem(name):
             raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
-    warnings = list(_warnings(contents, names))
     files = _add_descriptions(contents, study.name, out.name, sweeps, len(lacking))
+    of_sweeps = [f"{RUNS}/{folder.name}" for folder in sweeps]
+    warnings = identity_warnings(contents.members, author_names(), of_sweeps)
     try:
         write_archive(out, contents.members, files)
     except OSError as error:
@@ -301,13 +303,6 @@ def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymizer) -> None
             text = anonymous.text(file.read_text(encoding="utf-8", errors="replace"))
             content = text.replace(f"../../{DATA}/", f"../../{up}{DATA}/").encode()
         contents.members[f"{RUNS}/{folder.name}/{inside.as_posix()}"] = content
-
-
-def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
-    """Yield the lines of the user's code that name the machine; the code must keep its hash."""
-    for name in contents.code:
-        text = contents.read(name).decode(errors="replace")
-        yield from [f"{name}, {what}" for what in remaining_identifiers(text, tuple(names))]
 
 
 def _add_descriptions(
