@@ -39,6 +39,7 @@ from sim.studies.artifacts.crate import CRATE, RunAction, crate_metadata
 from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.readme import readme
 from sim.studies.artifacts.remaining import author_names, identity_warnings
+from sim.studies.artifacts.source_address import project_source, require_source_url
 from sim.studies.index import DONE, INDEX, SweepIndex
 
 LOCK, README = "requirements.txt", "README.md"
@@ -55,23 +56,29 @@ class PackOptions:
     """Contents of an archive in addition to summaries, tables, scenarios and code.
 
     reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
-    license: SPDX identifier, URL or text.
+    license: SPDX identifier, URL or text. source: address of coterie's source; by default the one in the
+    metadata of its package, if any.
     """
 
     reports: bool = False
     events: bool = True
     data: bool = True
     license: str = UNLICENSED
+    source: str | None = None
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A written archive. left_out: missing contents. warnings: changes that its authors should make."""
+    """A written archive. left_out: missing contents. warnings: changes that its authors should make.
+
+    source: address of coterie's source, None if unknown.
+    """
 
     path: Path
     files: FileList
     left_out: tuple[str, ...]
     warnings: tuple[str, ...]
+    source: str | None
 
 
 @dataclass
@@ -79,6 +86,7 @@ class _Contents:
     """Contents of an archive while they are collected."""
 
     options: PackOptions
+    source: str | None
     members: dict[str, Member] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
@@ -107,12 +115,14 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     `warnings` names the lines of the user's files that still contain paths, names or e-mail addresses.
     """
     require_packages("pack", "coterie pack", "rocrate")
+    options = options or PackOptions()
+    source = project_source() if options.source is None else require_source_url(options.source)
     study = Path(os.path.abspath(study))  # without ".."
     sweeps, runs, lacking = _find_runs(study)
     out = Path(f"{study.name}.zip") if out is None else out
     if os.path.lexists(out):
         raise UserError(f"--out {out}: already exists; move it, or name another file")
-    contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(lacking))
+    contents = _Contents(options, source, left_out=dict.fromkeys(lacking))
     loaded = [(path, load_checked(path)) for path in runs]
     for _, run in loaded:
         _add_data(contents, run)
@@ -133,7 +143,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         write_archive(out, contents.members, files)
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
-    return Packed(out, files, tuple(contents.left_out), tuple(warnings))
+    return Packed(out, files, tuple(contents.left_out), tuple(warnings), source)
 
 
 def _find_runs(study: Path) -> tuple[list[Path], list[Path], list[str]]:
@@ -323,11 +333,11 @@ def _add_descriptions(
     contents.members[LOCK] = locked_packages(map(contents.read, contents.code), contents.provenance).encode()
     listed = FileList.of({}, **facts)
     lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
-    told = (contents.question, contents.code, contents.seconds, lacking, commit)
+    told = (contents.question, contents.code, contents.seconds, lacking, commit, contents.source)
     compared = any(Path(each).parts[2:3] == (COMPARISON,) for each in contents.members)
     contents.members[README] = readme(listed, archive, *told, compared=compared).encode()
     described = FileList.of(contents.members, **facts)
     contents.members[CRATE] = crate_metadata(
-        described, contents.question or name, contents.options.license, contents.actions
+        described, contents.question or name, contents.options.license, contents.source, contents.actions
     )
     return FileList.of(contents.members, **facts)
