@@ -13,7 +13,7 @@ from sim.cli.console import Terminal
 from sim.cli.exit_codes import FAILED, echo, exit_on_errors, stop
 from sim.cli.studies import Executor, Jobs, SweepStatusLine, executor, print_table
 from sim.cli.tuning import app
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 from sim.results import text
 from sim.run.interrupts import raise_interrupted, signals_handled_by
 from sim.studies.artifacts.verdict import Verdict
@@ -41,26 +41,37 @@ def pack(
     license_: Annotated[
         str | None, Option("--license", help="License of the archive: a name such as CC-BY-4.0, or a URL.")
     ] = None,
+    source: Annotated[
+        str | None,
+        Option(
+            metavar="URL", help="Where readers get coterie's source, if their package index lacks coterie."
+        ),
+    ] = None,
 ) -> None:
     """Write an archive of a study for a reviewer: scenarios, code, results, versions, and a README.
 
-    The archive contains no absolute path, and no name of the machine or the user. Your code is not changed:
-    the command lists the lines of your code that contain such a path or name.
+    Removed: the folders of absolute paths in values, and, from all texts but code, the names of the machine
+    and of your user account. Not removed, but named in a warning: absolute paths, e-mail addresses, and your
+    name in git's settings, in your code, comments and other texts, and names of the machine in your code.
     """
     with exit_on_errors():
         from sim.studies.artifacts.packing import UNLICENSED, PackOptions, pack
 
         license_ = license_ or UNLICENSED
-        chosen = PackOptions(reports=reports, events=not no_events, data=not no_data, license=license_)
+        chosen = PackOptions(
+            reports=reports, events=not no_events, data=not no_data, license=license_, source=source
+        )
         packed = pack(study, out, chosen)
     for each in packed.left_out:
         echo(f"left out: {each}", err=True)
     for each in packed.warnings:
-        echo(f"warning: your code names this machine: {each}", err=True)
+        echo(f"warning: may identify you or this machine: {each}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
     if packed.files.missing:
         echo(packed.files.missing_text)
+    if packed.source is None:
+        echo("the README does not say where to get coterie; state it with --source URL", err=True)
     echo(f"reproduce it: coterie reproduce {packed.path}")
 
 
@@ -68,7 +79,8 @@ def pack(
 def reproduce(
     archive: Annotated[Path, Argument(metavar="ARCHIVE", help="Archive that `coterie pack` wrote.")],
     runs: Annotated[
-        int | None, Option(min=1, metavar="N", help="Number of runs to repeat; by default 3.")
+        int | None,
+        Option(min=1, metavar="N", help="Number of runs to repeat, those with code first; by default 3."),
     ] = None,
     all_: Annotated[bool, Option("--all", help="Repeat all runs.")] = False,
     out: Annotated[
@@ -95,7 +107,8 @@ def reproduce(
     Exit codes: 0 if all figures are equal or within chance and all tables are equal, 1 if not, 2 if the
     archive is refused.
 
-    The code in the archive is executed, unless you pass --no-code, which rejects it.
+    Code in the archive is executed if a repeated run names it. --no-code rejects an archive if any of its
+    runs needs such code.
     """
     with exit_on_errors():
         from sim.studies.artifacts import reproducing
@@ -107,9 +120,9 @@ def reproduce(
         execute, at_once = executor(Executor.processes, None, jobs, None, 1, device)
         folder = reproducing.free_folder(archive) if out is None else out
         count = None if all_ else runs or reproducing.SAMPLE
-        made = reproducing.open_archive(archive, folder, count)
-        if made.code and not no_code:
-            echo(f"executes code of the archive: {', '.join(made.code)}", err=True)
+        made = reproducing.open_archive(archive, folder, count, code=not no_code)
+        if executed := made.executed_code:
+            echo(f"executes code of the archive: {', '.join(executed)}", err=True)
         how = CellOptions(data_dir, device.value, not no_code, at_once=at_once)
         started_s, total = time.perf_counter(), len(made.chosen)
         with signals_handled_by(raise_interrupted), SweepStatusLine(Terminal(stderr=True), quiet) as line:
@@ -125,8 +138,10 @@ def reproduce(
 
 
 def _print(made: Reproduction) -> None:
-    rows = [[each.run, *_cells(each)] for each in made.repeated]
-    print_table(["run", "trace", "figures equal", "within chance", "not equal", "verdict"], rows, 2)
+    from sim.studies.index import axis_values_text
+
+    rows = [[each.run, one_line(axis_values_text(each.values), 200), *_cells(each)] for each in made.repeated]
+    print_table(["run", "values", "trace", "figures equal", "within chance", "not equal", "verdict"], rows, 3)
     for each in made.repeated:
         for line in _details(each):
             echo(f"{each.run}: {line}")

@@ -43,6 +43,17 @@ def merge_user_tables(
     return tuple([plugin for _, _, plugin in found]), contents
 
 
+def named_code(contents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the user's code in the contents of a scenario, by key; nothing is loaded."""
+    protocol = contents.get("protocol")
+    found = {"protocol.name": protocol.get("name")} if isinstance(protocol, Mapping) else {}
+    for pattern, (point, _) in POINTS.items():
+        for path in matching_paths(contents, pattern):
+            table = value_at(contents, path)
+            found[f"{path}.{point.key}"] = table.get(point.key) if isinstance(table, Mapping) else table
+    return {key: name for key, name in found.items() if is_plugin(name)}
+
+
 def own_tables(plugins: Iterable[Plugin]) -> Iterator[OwnTable]:
     """Return the tables of a scenario that name these plugins, with their sections, for the schema."""
     for plugin in plugins:

@@ -22,6 +22,7 @@ from sim.live.running import _READ, LiveOptions
 from sim.live.worker import ProcessOrder
 from sim.run.options import DEFAULT, RunOptions
 from sim.run.verifying import WITHOUT_EFFECT, command_line_options
+from sim.studies.artifacts.packing import PackOptions
 from sim.studies.worker import CellOptions
 from tests.lists import require_listed
 
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[2]
     [
         (RunOptions, "sim/run/options.py", "options", ("sim/run", "sim/core")),
         (CellOptions, "sim/studies/worker.py", "how", ("sim/studies",)),
+        (PackOptions, "sim/studies/artifacts/packing.py", "options", ("sim/studies/artifacts",)),
         (LiveOptions, "sim/live/running.py", "live", ("sim/live",)),
         (ProcessOrder, "sim/live/worker.py", "(_?assignment|order|own)", ("sim/live",)),
     ],

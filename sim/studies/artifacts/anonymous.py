@@ -9,19 +9,23 @@ from getpass import getuser
 from socket import gethostname
 from typing import Any
 
-_FOLDERS = r"(?<![\w:./<~*+)\]-])/(?:[^\s/\"'\\<>|:;,=()\[\]{}*]+/)*(?=[^\s/\"'\\<>|:;,=()\[\]{}*])"
+FOLDERS = r"(?<![\w:./<~*+)\]-])/(?:[^\s/\"'\\<>|:;,=()\[\]{}*]+/)*(?=[^\s/\"'\\<>|:;,=()\[\]{}*])"
 """The folders of an absolute path, without its last part: "/a/b/" in "File "/a/b/c.py", line 3"."""
-_KNOWN = re.compile(r"/(?:home|root|tmp|work|Users|mnt|media|data|opt|usr|var|srv|scratch|private|nix|etc)/")
-_ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
+ORDINARY = {"root", "user", "admin", "localhost", "ubuntu", "runner", "host"}
 """Names of users and machines that are ordinary words and identify no person."""
 
 
-def identifying_names() -> tuple[str, ...]:
-    """Return the names that identify this machine and this user."""
+def machine_names() -> set[str]:
+    """Return the names of this machine and of the user's account."""
     found = {gethostname(), gethostname().partition(".")[0]}
     with suppress(Exception):  # a user without a name
         found.add(getuser())
-    return tuple(sorted(name for name in found if len(name) > 2 and name.lower() not in _ORDINARY))
+    return found
+
+
+def removable_names() -> tuple[str, ...]:
+    """Return the names of this machine and user that are long enough to be removed from texts."""
+    return tuple(sorted(name for name in machine_names() if len(name) > 2 and name.lower() not in ORDINARY))
 
 
 class Anonymizer:
@@ -49,14 +53,4 @@ class Anonymizer:
             return {self.value(key): self.value(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.value(item) for item in value]
-        return re.sub(_FOLDERS, "", self.text(value)) if isinstance(value, str) else value
-
-
-def remaining_identifiers(text: str, names: tuple[str, ...]) -> list[str]:
-    """Return "line N: what" for each absolute path and each of the names in a user's text."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        paths = [match[0] for match in re.finditer(_FOLDERS, line) if _KNOWN.match(match[0])]
-        words = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)]
-        found += [f"line {number}: {what}" for what in (*paths, *words)]
-    return found
+        return re.sub(FOLDERS, "", self.text(value)) if isinstance(value, str) else value

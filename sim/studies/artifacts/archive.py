@@ -24,6 +24,10 @@ from sim.results.store.formats import FORMAT, KEY
 
 LIST = "coterie-pack.json"
 """Name of the file that lists the others."""
+RUNS, DATA = "runs", "data"
+"""Folders of an archive: of runs and sweeps, and of data files."""
+COMPARISON = "comparison"
+"""Folder of a sweep's comparison, in the folder of the sweep."""
 _TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that the format can state
 _PLAIN, _TEXT = stat.S_IFREG | 0o644, zipfile.ZIP_DEFLATED
 _FILES_MAX = 200_000

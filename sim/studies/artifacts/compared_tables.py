@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sim.errors import UserError, one_line
 from sim.studies.artifacts.anonymous import Anonymizer
-from sim.studies.artifacts.packing import COMPARISON, RUNS
+from sim.studies.artifacts.archive import COMPARISON, RUNS
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.comparison_options import OPTIONS, ComparisonOptions
 from sim.studies.tables import CSV_FILES, written_frames

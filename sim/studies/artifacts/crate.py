@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from sim.studies.artifacts.archive import LIST, FileList
 
 CRATE = "ro-crate-metadata.json"
-_URL = "README.md#reproduce-the-results"  # which says how to install it
+_URL = "README.md#reproduce-the-results"
+"""Section that says how to install coterie."""
 _KINDS = {".parquet": "application/vnd.apache.parquet", ".toml": "application/toml", ".md": "text/markdown"}
 
 
@@ -22,8 +23,13 @@ class RunAction(NamedTuple):
     end: str
 
 
-def crate_metadata(files: FileList, description: str, license: str, actions: Sequence[RunAction]) -> bytes:
-    """Return the metadata file of an archive; equal inputs give equal bytes."""
+def crate_metadata(
+    files: FileList, description: str, license: str, source: str | None, actions: Sequence[RunAction]
+) -> bytes:
+    """Return the metadata file of an archive; equal inputs give equal bytes.
+
+    source: address of coterie's source, None if unknown.
+    """
     from rocrate.model import ContextEntity, Dataset, File
     from rocrate.rocrate import ROCrate
 
@@ -31,7 +37,7 @@ def crate_metadata(files: FileList, description: str, license: str, actions: Seq
     root: Any = made.root_dataset
     root["name"], root["description"], root["license"] = files.name, description, license
     root["datePublished"] = max((action.end for action in actions), default="")[:10]
-    facts = {"name": "coterie", "version": files.coterie or "unknown", "url": _URL}
+    facts = {"name": "coterie", "version": files.coterie or "unknown", "url": source or _URL}
     program = made.add(ContextEntity(made, "#coterie", {"@type": "SoftwareApplication", **facts}))
     of_path: dict[str, Any] = {}
     listing = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -23,8 +23,11 @@ from sim.results.store.run_directory import RunDirectory, load_checked
 from sim.results.store.tables import SPECIAL_TABLES, TABLES
 from sim.scenario.reading import first_comment
 from sim.scenario.resolved import digest_of_file
-from sim.studies.artifacts.anonymous import Anonymizer, identifying_names, remaining_identifiers
+from sim.studies.artifacts.anonymous import Anonymizer, removable_names
 from sim.studies.artifacts.archive import (
+    COMPARISON,
+    DATA,
+    RUNS,
     FileList,
     Member,
     PackedRun,
@@ -35,11 +38,11 @@ from sim.studies.artifacts.archive import (
 from sim.studies.artifacts.crate import CRATE, RunAction, crate_metadata
 from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.readme import readme
+from sim.studies.artifacts.remaining import author_names, identity_warnings
+from sim.studies.artifacts.source_address import project_source, require_source_url
 from sim.studies.index import DONE, INDEX, SweepIndex
 
-RUNS, DATA, LOCK, README = "runs", "data", "requirements.txt", "README.md"
-COMPARISON = "comparison"
-"""Folder of a sweep's comparison, in the folder of the sweep."""
+LOCK, README = "requirements.txt", "README.md"
 DATA_BYTES = 100_000_000
 """Largest total size of data files in an archive."""
 _FILES_MAX = 10_000
@@ -53,23 +56,29 @@ class PackOptions:
     """Contents of an archive in addition to summaries, tables, scenarios and code.
 
     reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
-    license: SPDX identifier, URL or text.
+    license: SPDX identifier, URL or text. source: address of coterie's source; by default the one in the
+    metadata of its package, if any.
     """
 
     reports: bool = False
     events: bool = True
     data: bool = True
     license: str = UNLICENSED
+    source: str | None = None
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A written archive. left_out: missing contents. warnings: changes that its authors should make."""
+    """A written archive. left_out: missing contents. warnings: changes that its authors should make.
+
+    source: address of coterie's source, None if unknown.
+    """
 
     path: Path
     files: FileList
     left_out: tuple[str, ...]
     warnings: tuple[str, ...]
+    source: str | None
 
 
 @dataclass
@@ -77,6 +86,7 @@ class _Contents:
     """Contents of an archive while they are collected."""
 
     options: PackOptions
+    source: str | None
     members: dict[str, Member] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
@@ -101,23 +111,24 @@ class _Contents:
 def pack(study: Path, out: Path | None = None, options: PackOptions | None = None) -> Packed:
     """Write an archive of a sweep's folder, a folder of runs, or one run. Raises UserError.
 
-    The archive contains no absolute path, and no name of the machine or the user, except in the user's code;
-    `warnings` names these lines.
+    Values contain no absolute path, and texts other than code contain no name of the machine or the user.
+    `warnings` names the lines of the user's files that still contain paths, names or e-mail addresses.
     """
     require_packages("pack", "coterie pack", "rocrate")
+    options = options or PackOptions()
+    source = project_source() if options.source is None else require_source_url(options.source)
     study = Path(os.path.abspath(study))  # without ".."
     sweeps, runs, lacking = _find_runs(study)
     out = Path(f"{study.name}.zip") if out is None else out
     if os.path.lexists(out):
         raise UserError(f"--out {out}: already exists; move it, or name another file")
-    contents = _Contents(options or PackOptions(), left_out=dict.fromkeys(lacking))
+    contents = _Contents(options, source, left_out=dict.fromkeys(lacking))
     loaded = [(path, load_checked(path)) for path in runs]
     for _, run in loaded:
         _add_data(contents, run)
     for path, run in loaded:
         _note_machine_folders(contents, path, run.provenance())
-    names = identifying_names()
-    anonymous = Anonymizer(contents.places, names)
+    anonymous = Anonymizer(contents.places, removable_names())
     for path, run in loaded:
         _add_run(contents, path, run, anonymous)
     for folder in sweeps:
@@ -125,13 +136,14 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     for name in contents.members:
         if problem := name_problem(name):
             raise UserError(f"{one_line(name, 100)}: {problem}; rename the file")
-    warnings = list(_warnings(contents, names))
     files = _add_descriptions(contents, study.name, out.name, sweeps, len(lacking))
+    of_sweeps = [f"{RUNS}/{folder.name}" for folder in sweeps]
+    warnings = identity_warnings(contents.members, author_names(), of_sweeps)
     try:
         write_archive(out, contents.members, files)
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
-    return Packed(out, files, tuple(contents.left_out), tuple(warnings))
+    return Packed(out, files, tuple(contents.left_out), tuple(warnings), source)
 
 
 def _find_runs(study: Path) -> tuple[list[Path], list[Path], list[str]]:
@@ -303,13 +315,6 @@ def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymizer) -> None
         contents.members[f"{RUNS}/{folder.name}/{inside.as_posix()}"] = content
 
 
-def _warnings(contents: _Contents, names: Sequence[str]) -> Iterable[str]:
-    """Yield the lines of the user's code that name the machine; the code must keep its hash."""
-    for name in contents.code:
-        text = contents.read(name).decode(errors="replace")
-        yield from [f"{name}, {what}" for what in remaining_identifiers(text, tuple(names))]
-
-
 def _add_descriptions(
     contents: _Contents, name: str, archive: str, sweeps: Sequence[Path], missing: int
 ) -> FileList:
@@ -328,11 +333,11 @@ def _add_descriptions(
     contents.members[LOCK] = locked_packages(map(contents.read, contents.code), contents.provenance).encode()
     listed = FileList.of({}, **facts)
     lacking, commit = tuple(contents.left_out), contents.provenance.get("commit")
-    told = (contents.question, contents.code, contents.seconds, lacking, commit)
+    told = (contents.question, contents.code, contents.seconds, lacking, commit, contents.source)
     compared = any(Path(each).parts[2:3] == (COMPARISON,) for each in contents.members)
     contents.members[README] = readme(listed, archive, *told, compared=compared).encode()
     described = FileList.of(contents.members, **facts)
     contents.members[CRATE] = crate_metadata(
-        described, contents.question or name, contents.options.license, contents.actions
+        described, contents.question or name, contents.options.license, contents.source, contents.actions
     )
     return FileList.of(contents.members, **facts)

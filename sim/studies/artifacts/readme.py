@@ -7,6 +7,7 @@ from sim.results import text
 from sim.studies.artifacts.archive import FileList
 
 _TABLES = " It also computes the tables of the comparison from the runs in this archive, and compares them."
+_NO_SOURCE = " The archive does not state the address of the source; its authors must name it."
 
 
 def readme(
@@ -17,13 +18,14 @@ def readme(
     seconds: float,
     left_out: Sequence[str],
     commit: object,
+    source: str | None,
     *,
     compared: bool,
 ) -> str:
     """Return the README of an archive.
 
-    archive: name of its file. seconds: time of all runs. commit: coterie's commit. compared: True if the
-    archive has a comparison.
+    archive: name of its file. seconds: time of all runs. commit, source: commit of coterie, and address of
+    its source, None if unknown. compared: True if the archive has a comparison.
     """
     parts = [
         f"# {files.name}",
@@ -35,7 +37,8 @@ def readme(
         f"chance, or not equal.{_TABLES if compared else ''} Its results are in the new folder "
         f"`reproduced-{Path(archive).stem}`, which ends with `-2` if a folder of this name has files.",
         f"If your package index lacks coterie {files.coterie}, remove its line from `requirements.txt`, and "
-        f"install coterie from its source with `pip install .`{_commit_text(commit)}.",
+        f"install coterie from its source{_source_text(source)} with `pip install .`{_commit_text(commit)}."
+        f"{'' if source else _NO_SOURCE}",
         _code_section(code),
         "## Contents",
         "\n".join(_contents(files, bool(code), compared)),
@@ -52,6 +55,10 @@ def _runs_sentence(files: FileList, seconds: float) -> str:
     return f"{runs} took {text.duration(round(seconds))} in total.{missing}"
 
 
+def _source_text(source: str | None) -> str:
+    return f", <{source}>," if source else ""
+
+
 def _commit_text(commit: object) -> str:
     return f", at the commit `{commit}`" if isinstance(commit, str) else ""
 
@@ -60,7 +67,10 @@ def _code_section(code: Sequence[str]) -> str:
     if not code:
         return "The archive contains no code of its authors; only the code of coterie is executed."
     names = "\n".join(f"- `{name}`" for name in code)
-    rule = "The command executes the code of this archive, unless you pass `--no-code`, which rejects it:"
+    rule = (
+        "The command executes the code of this archive that the repeated runs name. With `--no-code`, it "
+        "rejects the archive if any of its runs needs code:"
+    )
     return f"{rule}\n\n{names}"
 
 

@@ -6,27 +6,28 @@ import json
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sim.errors import UserError
+from sim.errors import UserError, one_line
 from sim.results.store.output_dir import CELL
 from sim.results.store.run_directory import RunDirectory
+from sim.results.text import counted
+from sim.scenario.plugin_tables import named_code
+from sim.scenario.reading import toml_tables
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
-from sim.studies.artifacts.archive import FileList, PackedRun, unpack
+from sim.studies.artifacts.archive import RUNS, FileList, PackedRun, unpack
 from sim.studies.artifacts.compared_tables import ComparedTable, compared_tables
 from sim.studies.artifacts.figures import ComparedFigure, compare_figures, conditions_of_values
-from sim.studies.artifacts.packing import RUNS
+from sim.studies.artifacts.sample import choose_spread_runs
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
-from sim.studies.index import INDEX, SweepIndex
+from sim.studies.index import INDEX, SweepIndex, Value, plugin_names
 from sim.studies.sweep import Execute
 from sim.studies.worker import CellOptions, CellResult, CellTask
 
@@ -42,6 +43,8 @@ class Repetition:
     run: str
     figures: tuple[ComparedFigure, ...] = ()
     error: str | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """Values on the axes of the sweep, and the seed."""
     environment: tuple[str, ...] = ()
     """Differences between both runs in code, libraries, data and processor."""
 
@@ -64,11 +67,28 @@ class Reproduction:
     files: FileList
     chosen: list[PackedRun]
     skipped: dict[str, str]
-    code: list[str]
+    values: dict[str, dict[str, Value]] = field(default_factory=dict)
+    """Values of the archive's runs on the axes of its sweeps, by folder of the run."""
+    named: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Names of the authors' code in the scenarios of the runs, by folder of the run and key."""
     created: tuple[Path, ...] = ()
     """Folders that did not exist before, the innermost first."""
     repeated: list[Repetition] = field(default_factory=list)
     tables: list[ComparedTable] = field(default_factory=list)
+
+    @property
+    def executed_code(self) -> list[str]:
+        """The archive's files that the chosen runs execute, and names of code that is none of these files."""
+        found: dict[str, None] = {}
+        for run in self.chosen:
+            if names := self.named.get(run.directory):
+                folder = f"{RUNS}/{run.directory}/"
+                own = [each for each in self.files.files if each.startswith(folder) and each.endswith(".py")]
+                found |= dict.fromkeys(own)
+                found |= dict.fromkeys(
+                    one_line(each, 200) for each in names.values() if not _is_in(each, own)
+                )
+        return list(found)
 
     @property
     def verdict(self) -> Verdict:
@@ -94,6 +114,14 @@ class Reproduction:
         return self.folder / RESULT
 
 
+def _is_in(name: str, files: Sequence[str]) -> bool:
+    """Return whether one of the files has the code of a name: "my.py:Net" or "package.module:Net"."""
+    source = name.rpartition(":")[0]
+    module = source.replace(".", "/")
+    places = (source,) if source.endswith(".py") else (f"{module}.py", f"{module}/__init__.py")
+    return any(file.endswith(f"/{place}") for file in files for place in places)
+
+
 def free_folder(archive: Path) -> Path:
     """Return the default folder of a reproduction: `reproduced-<name>`, with a number if it has files."""
     names = (f"reproduced-{archive.stem}{'' if number == 1 else f'-{number}'}" for number in count(1))
@@ -104,17 +132,22 @@ def _is_free(folder: Path) -> bool:
     return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Reproduction:
-    """Unpack an archive into a new folder, and choose `runs` of its runs, or all.
+def open_archive(
+    archive: Path, folder: Path, runs: int | None = SAMPLE, *, code: bool = True
+) -> Reproduction:
+    """Unpack an archive into a new folder, and choose `runs` of its runs, or all; nothing is executed.
 
-    Raises UserError, and then leaves no folder.
+    code=False rejects an archive if any of its runs needs code of the authors. Raises UserError, and then
+    leaves no folder.
     """
     if not _is_free(folder):
         raise UserError(f"--out {folder}: must be a new or an empty folder")
     created = tuple([each for each in (folder, *folder.parents) if not each.exists()])
     with _removing_if_refused(folder, created):
         files = unpack(archive, folder / ARCHIVE)
-        code = [name for name in files.files if name.endswith(".py")]
+        named = {run.directory: _named_code(folder / ARCHIVE / RUNS / run.directory) for run in files.runs}
+        if not code:
+            _require_no_code(archive, files, named)
         able, skipped = [], {}
         for run in files.runs:
             reason = _unrepeatable_reason(folder / ARCHIVE / RUNS / run.directory)
@@ -125,41 +158,53 @@ def open_archive(archive: Path, folder: Path, runs: int | None = SAMPLE) -> Repr
         if not able:
             why = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
             raise UserError(f"{archive}: no run of the archive can be repeated{why}")
-    chosen = able if runs is None else choose_spread_runs(able, _settings(folder / ARCHIVE), runs)
-    return Reproduction(folder, files, chosen, skipped, code, created)
+    values = _values(folder / ARCHIVE)
+    code_of = {run: names.values() for run, names in named.items()}
+    chosen = able if runs is None else choose_spread_runs(able, values, runs, code_of)
+    return Reproduction(folder, files, chosen, skipped, values, named, created)
 
 
-def choose_spread_runs(
-    runs: Sequence[PackedRun], settings: Mapping[str, Mapping[str, object]], size: int
-) -> list[PackedRun]:
-    """Return `size` of the runs, spread over all axes and seeds.
+def _values(packed: Path) -> dict[str, dict[str, Value]]:
+    """Return the values of the runs of an archive's sweeps on their axes, by folder of the run.
 
-    Each further run is the first of the runs whose values have been chosen least often. settings: values on
-    the axes, by folder of the run; for a run without values, `PackedRun.alike` counts.
+    Code of the authors is named as in tables.
     """
-    keys = [[("seed", run.seed), *settings.get(run.directory, {"alike": run.alike}).items()] for run in runs]
-    used: Counter[tuple[str, object]] = Counter()
-    waiting, chosen = [(0, number) for number in range(len(runs))], list[int]()
-    while waiting and len(chosen) < size:
-        before, number = heappop(waiting)
-        now = sum(used[key] for key in keys[number])
-        if now > before:  # counts only grow, so the first run with an unchanged count has the least
-            heappush(waiting, (now, number))
-        else:
-            chosen.append(number)
-            used.update(keys[number])
-    return [runs[number] for number in sorted(chosen)]
-
-
-def _settings(packed: Path) -> dict[str, dict[str, object]]:
-    """Return the values of the runs of an archive's sweeps on their axes, by folder of the run."""
-    found = {}
+    found: dict[str, dict[str, Value]] = {}
     for index in sorted((packed / RUNS).glob(f"*/{INDEX}")):
         with suppress(UserError):  # the tables of its comparison name the damage
-            for cell in SweepIndex.read(index.parent).cells:
+            cells = SweepIndex.read(index.parent).cells
+            axes = dict.fromkeys(axis for cell in cells for axis in cell.values)
+            names = {
+                axis: plugin_names(
+                    list(dict.fromkeys(cell.values[axis] for cell in cells if axis in cell.values))
+                )
+                for axis in axes
+            }
+            for cell in cells:
                 if cell.directory is not None:
-                    found[cell.directory] = dict[str, object](cell.values)
+                    found[cell.directory] = {
+                        axis: names[axis].get(value, value) for axis, value in cell.values.items()
+                    }
     return found
+
+
+def _named_code(run: Path) -> dict[str, str]:
+    """Return the names of the authors' code in the scenario of a run, by key."""
+    with suppress(UserError):  # an unreadable scenario executes nothing; repeating it names the damage
+        return named_code(toml_tables(run / "scenario.toml"))
+    return {}
+
+
+def _require_no_code(archive: Path, files: FileList, named: Mapping[str, Mapping[str, str]]) -> None:
+    """Reject an archive with runs that need code of the authors. Raises UserError."""
+    if not (needing := [run.directory for run in files.runs if named.get(run.directory)]):
+        return
+    [(key, name), *_] = named[needing[0]].items()
+    total = counted(len(files.runs), "run")
+    needs = "needs" if len(needing) == 1 else "need"
+    such = one_line(f'{needing[0]}, {key} = "{name}"', 200)
+    problem = f"{len(needing):,} of {total} {needs} Python code that does not come with coterie"
+    raise UserError(f"{archive}: {problem}, which --no-code forbids: {such}")
 
 
 @contextmanager
@@ -240,9 +285,10 @@ def _import_packages(folder: Path) -> None:
 def _compare_repetition(
     made: Reproduction, run: PackedRun, out: Path, result: CellResult | None, tolerance: float
 ) -> Repetition:
+    values = {**made.values.get(run.directory, {}), "seed": run.seed}
     if result is None or result.directory is None or result.error is not None:
         error = "the run left no results" if result is None else result.error
-        return Repetition(run.directory, error=error or "the run left no results")
+        return Repetition(run.directory, error=error or "the run left no results", values=values)
     published = RunDirectory.load(made.packed / RUNS / run.directory)
     reproduced = RunDirectory.load(out / result.directory)
     others = [
@@ -251,7 +297,7 @@ def _compare_repetition(
         if each.alike == run.alike
     ]
     figures = compare_figures(published, reproduced, others, tolerance=tolerance)
-    return Repetition(run.directory, tuple(figures), None, tuple(_differences(published, reproduced)))
+    return Repetition(run.directory, tuple(figures), None, values, tuple(_differences(published, reproduced)))
 
 
 def _differences(published: RunDirectory, reproduced: RunDirectory) -> list[str]:
@@ -274,6 +320,7 @@ def _write(made: Reproduction) -> None:
         "runs": [
             {
                 "run": each.run,
+                "values": dict(each.values),
                 "verdict": each.verdict,
                 "error": each.error,
                 "environment": each.environment,

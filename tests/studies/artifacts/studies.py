@@ -9,7 +9,7 @@ from sim.studies.cells import plan
 from sim.studies.sweep import run_sweep
 from tests.simulation.worlds import QUADRATIC
 from tests.studies.conftest import here
-from tests.studies.worlds import study
+from tests.studies.worlds import STUDY, study
 
 METHOD = """\
 from protocols.framework.client import Client
@@ -34,6 +34,29 @@ def write_method(folder: Path) -> None:
 def sweep_of(folder: Path) -> Path:
     """The folder of a sweep."""
     result = run_sweep(plan(study(folder), SHORT, seeds=3), out=folder / "runs", execute=here)
+    assert not result.errors
+    return result.directory
+
+
+OWN = """
+[[sweep.case]]
+axis = "method"
+name = "slow gossip"
+set = ["protocol.name=gossip", "protocol.period=1 s"]
+
+[[sweep.case]]
+axis = "method"
+name = "mine"
+set = ["protocol.name=mine.py:Mine"]
+
+[sweep.full]"""
+
+
+def own_sweep_of(folder: Path) -> Path:
+    """The folder of a sweep of three methods of the library and, as the last value, the authors' own."""
+    write_method(folder)
+    path = study(folder, STUDY.replace("\n[sweep.full]", OWN, 1))
+    result = run_sweep(plan(path, SHORT, seeds=2), out=folder / "runs", execute=here)
     assert not result.errors
     return result.directory
 

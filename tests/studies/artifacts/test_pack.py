@@ -5,6 +5,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from typer.testing import CliRunner
 from sim.cli.artifacts import app
 from sim.errors import UserError
 from sim.results.store.run_directory import load_checked
-from sim.studies.artifacts import anonymous
+from sim.studies.artifacts import anonymous, packing, remaining, source_address
 from sim.studies.artifacts.archive import LIST
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import open_archive
+from sim.studies.artifacts.source_address import project_source
 from sim.studies.cells import plan
 from sim.studies.index import WAITING, SweepIndex
 from tests.studies.artifacts.studies import run_of, runs_of, sweep_of
@@ -33,6 +35,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine and a user with names that nobody else has."""
     monkeypatch.setattr(anonymous, "gethostname", lambda: HOST)
     monkeypatch.setattr(anonymous, "getuser", lambda: "zaphod42")
+    monkeypatch.setattr(remaining, "_git_names", lambda: ("Zaphod Beeblebrox", "zaphod@uni.example"))
 
 
 @pytest.fixture(params=STUDIES, ids=lambda make: make.__name__)
@@ -168,6 +171,60 @@ def test_code_that_tells_about_the_machine_is_named(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["pack", str(run), "--out", str(tmp_path / "a.zip")])
     assert said.exit_code == 0, said.output
     assert "helper.py, line 2: /home/zaphod42/" in said.stderr
+
+
+URL = "https://uni.example/coterie?tag=0.3"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("option", [[], ["--source", URL]])
+@pytest.mark.parametrize("known", [None, "https://example.org/coterie"])
+def test_the_source_of_coterie_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str], known: str | None
+) -> None:
+    monkeypatch.setattr(packing, "project_source", lambda: known)
+    archive = tmp_path / "a.zip"
+    said = CliRunner().invoke(app, ["pack", str(run_of(tmp_path)), "--out", str(archive), *option])
+    assert said.exit_code == 0, said.output
+    found = contents(archive)
+    url, readme = URL if option else known, found["README.md"].decode()
+    assert (f" from its source, <{url}>, with `pip install .`" in readme) == (url is not None)
+    assert ("The archive does not state the address of the source; its authors" in readme) == (url is None)
+    assert ("state it with --source URL" in said.stderr) == (url is None)
+    graph = json.loads(found["ro-crate-metadata.json"])["@graph"]
+    [program] = [each for each in graph if each["@id"] == "#coterie"]
+    assert program["url"] == (url or "README.md#reproduce-the-results")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://me@uni.example/", "must not contain a user"),
+        ("https://me:secret@uni.example/", "must not contain a user or a password"),
+        *[
+            (url, "must be an http or https address")
+            for url in ("", "coterie", "file:///home/me", "ftp://uni.example", "https://", "http://a:b/")
+        ],
+        *[(f"https://uni.example/{each}", "must be an http or https") for each in (" a", "a\nb", ">", "`")],
+    ],
+)
+def test_other_sources_are_refused(tmp_path: Path, url: str, why: str) -> None:
+    said = CliRunner().invoke(app, ["pack", str(tmp_path), "--out", str(tmp_path / "a"), "--source", url])
+    assert said.exit_code == 2 and "--source" in said.stderr and why in said.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_source_in_the_metadata_of_the_package_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["Issues, https://a.example/issues", "Home, ftp://a.example"]
+    metadata = Message()
+    monkeypatch.setattr(source_address, "metadata", lambda _: metadata)
+    assert project_source() is None
+    for line in lines:
+        metadata.add_header("Project-URL", line)
+    assert project_source() == "https://a.example/issues"
+    metadata.add_header("Project-URL", "Homepage, https://a.example")
+    metadata.add_header("Project-URL", "Source Code, https://a.example/src")
+    assert project_source() == "https://a.example/src"
 
 
 @pytest.mark.long

@@ -34,11 +34,11 @@ from sim.studies.artifacts.compared_tables import _is_equal, compared_tables
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import (
     Reproduction,
-    choose_spread_runs,
     free_folder,
     open_archive,
     repeat,
 )
+from sim.studies.artifacts.sample import choose_spread_runs
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
@@ -48,7 +48,7 @@ from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.worker import CellOptions
 from tests.simulation.worlds import QUADRATIC
-from tests.studies.artifacts.studies import MATRIX, METHOD, SHORT, run_of, runs_of, sweep_of
+from tests.studies.artifacts.studies import MATRIX, METHOD, SHORT, own_sweep_of, run_of, runs_of, sweep_of
 from tests.studies.conftest import here
 from tests.studies.test_sweep import FORKS, LEAVES
 from tests.studies.worlds import STUDY, study
@@ -240,6 +240,83 @@ def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> 
     )
     assert said.exit_code == 2 and "--no-code forbids" in said.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of a sweep of three methods of the library and the authors' own method."""
+    folder = tmp_path_factory.mktemp("own")
+    sweep = own_sweep_of(folder)
+    archive = pack(sweep, folder / "a.zip").path
+    shutil.rmtree(folder / "runs")
+    return archive
+
+
+def without_own(archive: Path, to: Path) -> Path:
+    """The archive, in which the runs of the authors' method are unfinished, and so not repeated."""
+    with zipfile.ZipFile(archive) as file:
+        names = [name for name in file.namelist() if name.endswith("/mine.py")]
+    runs = {name.split("/")[1] for name in names}
+
+    def change(name: str, content: bytes) -> bytes:
+        is_own = name.endswith("/summary.json") and name.split("/")[1] in runs
+        return of_summary(finished=False)(name, content) if is_own else content
+
+    return changed(archive, to, change)
+
+
+@pytest.mark.long
+def test_code_of_other_runs_is_refused_too(own: Path, tmp_path: Path) -> None:
+    archive = without_own(own, tmp_path / "b.zip")
+    command = ["reproduce", str(archive), "--out", str(tmp_path / "new" / "out"), "-q", "-j", "1"]
+    said = CliRunner().invoke(app, [*command, "--no-code", "--runs", "1"])
+    assert said.exit_code == 2 and said.stdout == ""
+    assert "4 of 16 runs need Python code that does not come with coterie, which --no-code" in said.stderr
+    assert re.search(r"--no-code forbids: study-\S+, protocol\.name = \"\S+mine\.py:Mine\"", said.stderr)
+    assert not (tmp_path / "new").exists()
+    said = CliRunner().invoke(app, [*command, "--runs", "1"])
+    assert said.exit_code == 0 and "executes code" not in said.stderr
+    with zipfile.ZipFile(own) as file:
+        readme = file.read("README.md").decode()
+    assert "With `--no-code`, it rejects the archive if any of its runs needs code:" in readme
+
+
+@pytest.mark.long
+def test_the_default_sample_has_the_code_of_the_authors(own: Path, tmp_path: Path) -> None:
+    made = open_archive(own, tmp_path / "out")
+    values = [made.values[run.directory] for run in made.chosen]
+    assert [each["method"] for each in values] == ["alone", "gossip", "mine"]
+    assert {each["network.loss"] for each in values} == {0, 0.2}
+    assert {run.seed for run in made.chosen} == {3, 4}
+    folder = f"runs/{made.chosen[-1].directory}/"
+    assert all(each.startswith(folder) for each in made.executed_code)
+    assert [each.rpartition("/")[2] for each in made.executed_code] == ["helper.py", "mine.py"]
+
+
+@pytest.mark.long
+def test_the_values_of_repeated_runs_are_shown(own: Path, tmp_path: Path) -> None:
+    command = ["reproduce", str(own), "--out", str(tmp_path / "out"), "-q", "-j", "1", "--runs", "2"]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0, said.output
+    [shown] = [line for line in said.stdout.splitlines() if "method = mine" in line]
+    assert re.match(r"study-3-\w+  method = mine, network\.loss = 0, seed = 3  +equal", shown)
+    written = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
+    assert {"method": "mine", "network.loss": 0, "seed": 3} in [each["values"] for each in written["runs"]]
+
+
+def test_code_outside_of_the_runs_is_named(tmp_path: Path) -> None:
+    """Also a module that is installed, and a file that a hostile archive names."""
+    run = archives.PackedRun(directory="a-1", seed=1, alike="")
+    facts: dict[str, Any] = dict(format=1, coterie=None, name="x", study=None, data={})
+    names = ["runs/a-1/p/mine.py", "runs/a-1/m/pack/net.py", "runs/a-2/other.py"]
+    files = FileList(runs=(run,), files={name: (1, "0" * 64) for name in names}, **facts)
+    named = {"protocol.name": "p/mine.py:A", "model.name": "pack.net:B"}
+    made = Reproduction(tmp_path, files, [run], {}, named={"a-1": named})
+    assert made.executed_code == names[:2]
+    named |= {"model.name": "../a-2/other.py:B", "data.name": "installed:C"}
+    assert made.executed_code == [*names[:2], "../a-2/other.py:B", "installed:C"]
+    made.named.clear()
+    assert made.executed_code == []
 
 
 def test_a_refused_archive_leaves_no_folder(packed: dict[str, Path], tmp_path: Path) -> None:
@@ -505,6 +582,11 @@ def test_a_sample_is_spread_over_all_axes_and_seeds() -> None:
         choose_spread_runs(runs, settings, 24) == runs
         and choose_spread_runs(runs[:2], settings, 3) == runs[:2]
     )
+    code = {"gossip0.24": ["a"], "gossip0.23": ["a", "b"], "local02": ["c"]}
+    names = [run.directory for run in choose_spread_runs(runs, settings, 3, code)]
+    assert names == ["local02", "local0.11", "gossip0.23"]
+    names = [run.directory for run in choose_spread_runs(runs, settings, 1, code)]
+    assert names == ["gossip0.23"]
     alike = [
         archives.PackedRun(directory=str(number), seed=number % 2, alike=str(number // 2))
         for number in range(4)
