@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
+from sim.errors import UserError, one_line
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import counted
 from sim.studies.artifacts.verdict import Verdict
@@ -134,9 +135,17 @@ def _is_within_chance(
     return ComparedFigure(name, one, two, verdict, middle - reach, middle + reach)
 
 
+def _rows(run: RunDirectory, table: str) -> pl.DataFrame:
+    """Return all rows of a table. Raises UserError if they cannot be read."""
+    try:
+        return run.scan(table).collect()
+    except pl.exceptions.PolarsError as error:
+        raise UserError(one_line(f"is damaged: {error}", 200), run.table_path(table)) from None
+
+
 def _compare_table(table: str, published: RunDirectory, reproduced: RunDirectory) -> ComparedFigure:
     """Compare all rows of a table."""
-    one, two = (each.scan(table).collect() for each in (published, reproduced))
+    one, two = _rows(published, table), _rows(reproduced, table)
     name, rows, other_rows = f"{table}.parquet", counted(one.height, "row"), counted(two.height, "row")
     if one.equals(two):
         return ComparedFigure(name, rows, other_rows, Verdict.equal)

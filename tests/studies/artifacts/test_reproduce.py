@@ -47,6 +47,7 @@ from sim.studies.pages import write_comparison
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.worker import CellOptions
+from tests.results.synthetic import as_if_written, write_run
 from tests.simulation.worlds import QUADRATIC
 from tests.studies.artifacts.studies import MATRIX, METHOD, SHORT, own_sweep_of, run_of, runs_of, sweep_of
 from tests.studies.conftest import here
@@ -640,3 +641,15 @@ def test_a_sweep_with_forks_and_data_is_reproduced(tmp_path: Path) -> None:
     again = plan(made.packed / made.files.study)
     assert [cell.key for cell in again.cells] == [cell.key for cell in planned.cells]
     assert not [notice for notice in again.notices if "delays.csv" in notice]
+
+
+def test_a_damaged_table_with_a_new_hash_is_an_error(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, clients=3, clusters=1, evaluations=3, steps=5).finalise()
+    file = folder / "metrics.parquet"
+    content = bytearray(file.read_bytes())
+    content[20:200] = b"\xff" * 180
+    file.write_bytes(bytes(content))
+    as_if_written(folder)
+    run = RunDirectory.load(folder)
+    with pytest.raises(UserError, match=r"metrics\.parquet: is damaged: "):
+        figures._compare_table("metrics", run, run)
