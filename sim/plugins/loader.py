@@ -121,7 +121,11 @@ def load_plugin(
         own = [
             each for each, value in vars(module).items() if is_one(value) and _is_defined_in(value, module)
         ]
-        known = f"must be one of {', '.join(own)}{did_you_mean(label, own)}" if own else "the file has none"
+        known = (
+            f"must be one of {', '.join(own)}{did_you_mean(label, own)}"
+            if own
+            else "it contains nothing suitable"
+        )
         if found is None or kind:
             raise UserError(f"{stated}: {source} has no {kind}{label!r}; {known}")
     return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)
