@@ -370,12 +370,13 @@ def _dataclass_sizer(cls: type) -> Sizer:
 
 
 _any_envelope = _dataclass_sizer(Envelope)
+_size_of_name = lru_cache(maxsize=1 << 16)(_size_of_str)  # many connections of few names
 _ENVELOPE_HEAD = _items_head_size(1 + len(_field_names(Envelope))) + _size_of_str(Envelope.__name__)
 
 
 def head_size(sender: str, receiver: str) -> int:
     """Return the head's size in bytes in envelopes from `sender` to `receiver`, for `size_behind_head`."""
-    return _ENVELOPE_HEAD + _size_of_str(sender) + _size_of_str(receiver)
+    return _ENVELOPE_HEAD + _size_of_name(sender) + _size_of_name(receiver)
 
 
 def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object]) -> int:
