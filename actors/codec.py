@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from math import prod
 from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import msgpack
 import numpy as np
@@ -369,7 +370,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
     return dataclass_size
 
 
-_any_envelope = _dataclass_sizer(Envelope)
+_last_sized: tuple[Callable[[], object], int] = (lambda: None, 0)  # a weak reference, and its size in bytes
 _size_of_name = lru_cache(maxsize=1 << 16)(_size_of_str)  # many connections of few names
 _ENVELOPE_HEAD = _items_head_size(1 + len(_field_names(Envelope))) + _size_of_str(Envelope.__name__)
 
@@ -381,14 +382,24 @@ def head_size(sender: str, receiver: str) -> int:
 
 def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object]) -> int:
     """Return `size` of an envelope with a known `head_size`: simulations need it for every message."""
-    if not (envelope.request is envelope.answer_to is envelope.error is None):
-        return _any_envelope(envelope, alterable)
+    global _last_sized
     message = envelope.message
-    try:
-        body = _SIZERS[type(message)](message, alterable)
-    except TypeError as error:
-        raise TypeError(f"Envelope.message: {error}") from None
-    return _size_of_extension(head_bytes + body + 3)
+    reference, body_bytes = _last_sized
+    if reference() is not message or message is None:  # otherwise it was just sent to another receiver
+        kind = type(message)
+        try:
+            body_bytes = _SIZERS[kind](message, alterable)
+        except TypeError as error:
+            raise TypeError(f"Envelope.message: {error}") from None
+        if not alterable and kind.__weakrefoffset__:  # else it may change, or allows no weak reference
+            _last_sized = ref(message), body_bytes
+    total = head_bytes + body_bytes
+    request, answer_to, failure = envelope.request, envelope.answer_to, envelope.error
+    if request is answer_to is failure is None:
+        return _size_of_extension(total + 3)
+    for value in (request, answer_to, failure):
+        total += _SIZERS[type(value)](value, alterable)
+    return _size_of_extension(total)
 
 
 class _Sizers(dict[type, Sizer]):

@@ -98,7 +98,7 @@ class RoundTrips:
 
     def knows(self, kind: type) -> bool:
         """Return whether messages of class `kind` have been measured."""
-        return any([trip.known for trip in self._of.get(kind, {}).values()])
+        return any(trip.known for trip in self._of.get(kind, {}).values())
 
     def usual_s(self, peers: Iterable[str], kind: type) -> float:
         """Return the smoothed time (s) of the slowest of `peers` for class `kind`; 0 without measurements."""

@@ -112,6 +112,7 @@ class Architecture:
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         *offsets, self.numel = accumulate(self._sizes, initial=0)
         self.slices = tuple(map(ParameterSlice, shapes, shapes.values(), offsets))
+        self._parts: dict[str, slice] = {}  # those asked for: methods ask in every step
         self._by_name = {part.name: part for part in self.slices}
         self.untrained = self._named_by("untrained")
         self.drawn = self._named_by("draws")
@@ -200,13 +201,20 @@ class Architecture:
 
         Raises ValueError for an unknown name or row.
         """
-        if row is not None:
-            whole = self._slice(name)
-            rows, *others = whole.shape
-            if not 0 <= row < rows:
-                raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
-            width = math.prod(others)
-            return slice(whole.offset + row * width, whole.offset + (row + 1) * width)
+        if row is None:
+            columns = self._parts.get(name)
+            if columns is None:
+                columns = self._parts[name] = self._columns_of(name)
+            return columns
+        whole = self._slice(name)
+        rows, *others = whole.shape
+        if not 0 <= row < rows:
+            raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
+        width = math.prod(others)
+        return slice(whole.offset + row * width, whole.offset + (row + 1) * width)
+
+    def _columns_of(self, name: str) -> slice:
+        """Return the slice of the parameter `name`, or of all with this prefix."""
         own = [part for part in self.slices if part.name == name or part.name.startswith(f"{name}.")]
         if not own:
             parts = dict.fromkeys(part.name.partition(".")[0] for part in self.slices)

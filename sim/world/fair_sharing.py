@@ -108,14 +108,15 @@ class Transfer:
     shared: SharedLinks
     rate_bps: float = 0.0
     due: int = NEVER
-    ceiling_bps: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.find_ceiling()
+    ceiling_bps: float = math.inf
 
     def find_ceiling(self) -> None:
         """Set the ceiling from the current capacities."""
-        self.ceiling_bps = min([link.capacity_bps for link in self.links])
+        ceiling_bps = math.inf
+        for link in self.links:
+            if link.capacity_bps < ceiling_bps:
+                ceiling_bps = link.capacity_bps
+        self.ceiling_bps = ceiling_bps
 
     def __repr__(self) -> str:
         return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
@@ -148,13 +149,15 @@ class SharedLinks:
         """Start a transfer of `bits` > 0 through one or more links. `done(transfer)` is called at its end."""
         self._started += 1
         transfer = Transfer(self._started, bits, links, done, self._loop.now_s, self)
+        transfer.find_ceiling()
         binds = False
         for link in links:
             link.transfers[transfer] = None
-            binds = binds or link.binding or link.can_bind()
+            binds = binds or link.binding or (len(link.transfers) > 1 and link.can_bind())
         if binds:
             self._changed_transfers[transfer] = None
-            self._touch(links)
+            for link in links:
+                self._touch(link)
         else:  # no link binds: full rate, no effect on other transfers
             self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
         return transfer
@@ -171,19 +174,21 @@ class SharedLinks:
         for transfer in link.transfers:
             transfer.find_ceiling()
             self._changed_transfers[transfer] = None
-            self._touch(transfer.links)  # its use of its other links may change
+            for passed in transfer.links:  # its use of its other links may change
+                self._touch(passed)
 
     def remove(self, transfer: Transfer) -> None:
         """Give the share of an ended transfer to the other transfers."""
         for link in transfer.links:
             del link.transfers[transfer]
         self._changed_transfers.pop(transfer, None)
-        self._touch([link for link in transfer.links if link.binding])
+        for link in transfer.links:
+            if link.binding:
+                self._touch(link)
 
-    def _touch(self, links: Sequence[Link]) -> None:
-        for link in links:
-            self._changed_links[link] = None
-        if links and not self._scheduled:
+    def _touch(self, link: Link) -> None:
+        self._changed_links[link] = None
+        if not self._scheduled:
             self._scheduled = True
             # A timer fires after those that are due already at this virtual time; call_soon would not.
             self._loop.schedule(self._loop.now_s, self)
@@ -196,18 +201,40 @@ class SharedLinks:
             was_binding, link.binding = link.binding, link.can_bind()
             if was_binding or link.binding:
                 open_links[link] = None
-        while True:
-            rates_bps, closed_links = self._fair_rates(open_links)
-            unsettled = self._unsettled_links(rates_bps, closed_links, open_links) if closed_links else ()
-            if not unsettled:
-                break
-            open_links.update(dict.fromkeys(unsettled))
+        rates_bps = self._equal_shares(open_links) or self._settled_rates(open_links)
         self._changed_links.clear()
         self._changed_transfers.clear()
         now_s = self._loop.now_s
         for transfer, rate_bps in rates_bps.items():
             if rate_bps != transfer.rate_bps:  # otherwise keep the timer: no further rounding
                 self._pace(transfer, rate_bps, now_s)
+
+    def _equal_shares(self, open_links: dict[Link, None]) -> dict[Transfer, float] | None:
+        """Return the rates of transfers that only one open link limits, to the same bits as `_settled_rates`.
+
+        None if it is not so simple. Messages to many receivers share only the sender's uplink.
+        """
+        if len(open_links) != 1:
+            return None
+        [link] = open_links
+        transfers = link.transfers
+        if not transfers or not self._changed_transfers.keys() <= transfers.keys():
+            return None
+        share_bps = link.capacity_bps / len(transfers)
+        for transfer in transfers:
+            for other in transfer.links:
+                if other is not link and (len(other.transfers) > 1 or other.capacity_bps <= share_bps):
+                    return None
+        return dict.fromkeys(transfers, share_bps)
+
+    def _settled_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
+        """Return the fair rates of all affected transfers; adds further affected links to `open_links`."""
+        while True:
+            rates_bps, closed_links = self._fair_rates(open_links)
+            unsettled = self._unsettled_links(rates_bps, closed_links, open_links) if closed_links else ()
+            if not unsettled:
+                return rates_bps
+            open_links.update(dict.fromkeys(unsettled))
 
     def _fair_rates(self, open_links: dict[Link, None]) -> tuple[dict[Transfer, float], list[Link]]:
         """Return the fair rates of changed transfers and of all transfers on open links, in starting order.

@@ -271,6 +271,34 @@ def test_partial_recomputation_gives_the_global_optimum(
     loop.close()
 
 
+@given(actions, st.lists(st.sampled_from([1.0, 10 / 3, 7.0, 20.0, 50.0]), min_size=12, max_size=12))
+@examples(60)
+def test_the_short_way_for_one_shared_link_gives_the_same_bits(
+    steps: list[tuple[str, int, int, float, float]], capacities_bps: list[float]
+) -> None:
+    class General(SharedLinks):
+        def _equal_shares(self, open_links: dict[Link, None]) -> None:
+            return None
+
+    def ends(kind: type[SharedLinks]) -> list[tuple[str, float]]:
+        loop = VirtualLoop()
+        names = [f"{side}{i}" for side in ("up", "down") for i in range(6)]
+        log = Log(loop, **dict(zip(names, capacities_bps, strict=True)))
+        log.shared, at_s = kind(loop), 0.0
+        for number, (what, i, j, amount, pause_s) in enumerate(steps):
+            if what == "start":
+                for receiver in range(6):  # to all receivers, as a broadcast
+                    log.start(at_s, f"{number}.{receiver}", amount, f"up{i}", f"down{receiver}")
+            elif what == "capacity":
+                log.capacity(at_s, f"up{i}" if j % 2 else f"down{i}", amount)
+            at_s += pause_s
+        found = log.run()
+        loop.close()
+        return found
+
+    assert ends(SharedLinks) == ends(General)
+
+
 def naive_ends(
     starts: list[tuple[float, float, tuple[int, int]]], caps: dict[int, float]
 ) -> dict[int, float]:

@@ -52,7 +52,8 @@ def _pad_to_cache_lines(matrices: Tensor, rows: int) -> Tensor:
     if matrices.stride(0) % _LINE == 0 and given == rows:
         return matrices
     numbers, is_transposed = rows * columns, matrices.stride(2) != 1
-    padded = matrices.new_zeros((count, -(-numbers // _LINE) * _LINE))[:, :numbers]
+    shape = (count, -(-numbers // _LINE) * _LINE)
+    padded = (matrices.new_empty(shape) if given == rows else matrices.new_zeros(shape))[:, :numbers]
     # The inner dimension affects the algorithm of a product.
     filled = padded.view(count, columns, rows).mT if is_transposed else padded.view(count, rows, columns)
     filled[:, :given].copy_(matrices)
