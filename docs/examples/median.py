@@ -42,7 +42,7 @@ class MedianServer(RoundServer):
 
 class Median(RoundClient):
     class Settings(RoundSettings):
-        """Settings: fraction, local_steps or local_epochs, patience, broadcast."""
+        """Settings: fraction, local_steps or local_epochs, patience, broadcast, rounds."""
 
     server = MedianServer
 

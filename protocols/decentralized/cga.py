@@ -3,7 +3,7 @@
 Esfandiari, Tan, Jiang, Balu, Herron, Hegde and Sarkar, "Cross-gradient aggregation for decentralized learning
 from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neighbors, for client i:
 
-    g_ij: gradient of the neighbor j's loss at x_i, on j's data; x_i goes to j, and g_ij comes back
+    g_ij: gradient of neighbor j's loss at x_i, on j's data; x_i goes to j, and g_ij comes back
     z_i  = the point nearest to g_ii with <z, g_ij> >= 0 for all neighbors j
     v_i <- beta v_i - eta z_i
     x_i <- sum_j W_ij x_j + v_i                    W: Metropolis-Hastings weights of the topology

@@ -10,7 +10,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, rounded to three digits.
+    """Numbers from `low` to `high`, rounded towards 0 to three significant digits.
 
     log: equal ratios are equally likely; the ends must be above 0. over: another key of the same space, by
     whose value the number is divided, for a setting whose limit depends on that value.

@@ -40,7 +40,7 @@ class Hook:
 
 
 class Hooks:
-    """Hooks of one run, called in the order of addition."""
+    """Hooks of one run, called in the order in which they were added."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []

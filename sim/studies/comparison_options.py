@@ -31,7 +31,7 @@ class ComparisonOptions(BaseModel):
 
     @classmethod
     def of(cls, comparison: Comparison) -> Self:
-        """Return the options that give the same tables."""
+        """Return the options with which the tables of `comparison` can be computed again."""
         runs = comparison.study.runs
         is_named = not any(run.excluded for run in runs)  # named clients count even if a case excludes them
         return cls(

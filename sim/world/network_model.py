@@ -87,7 +87,7 @@ class ConnectionClass:
     where: Literal["inside", "across", "touching"]
 
     def holds(self, sender: str, receiver: str) -> bool:
-        """Return True if the connection from `sender` to `receiver` belongs to this kind."""
+        """Return True if the connection from `sender` to `receiver` is of this kind."""
         ours, theirs = self.group_of.get(sender), self.group_of.get(receiver)
         both = ours is not None and theirs is not None
         match self.where:

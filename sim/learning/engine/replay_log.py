@@ -52,7 +52,10 @@ class ReadLog:
         return find()
 
     def plain(self, find: Callable[[], Any]) -> Any:
-        """Return a text, a number, or lists of these, from the device. Raises the ValueError of `find`."""
+        """Return the result of `find`: a text, a number, or lists of these, read from the device.
+
+        Raises the ValueError of `find`.
+        """
         return find()
 
     def note_split(self, batches: int) -> None:

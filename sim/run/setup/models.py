@@ -47,8 +47,8 @@ def models_of_clients(
     each = tuple([of_group[group][client] for client, group in enumerate(groups)])
     for number, found in enumerate(of_group[1:]):
         if found[0].key in [other[0].key for other in of_group[: number + 1]]:
-            name = models[number + 1].name
-            raise UserError(f'model_group.{number}.model.name = "{name}": equals the model of another group')
+            same = "[model] or the model of another group"
+            raise UserError(f"model_group.{number}.model: is the same as {same}")
     return each
 
 

@@ -1,4 +1,4 @@
-"""Clients with another model than the model of `[model]`."""
+"""Clients whose model differs from `[model]`."""
 
 from typing import Annotated
 

@@ -95,7 +95,7 @@ def test_two_runs_are_shown_in_step(tmp_path: Path) -> None:
     """
     page = write_page(one, "", second=SecondRun(two, "", difference=difference))
     before, at, chosen, times, rows, told = ask(page, script)
-    assert before[0] == before[1] and "client-1 has been training since 5 s" in before[0]
+    assert before[0] == before[1] and "client-1 is training, without a pause since 5 s" in before[0]
     assert at == [50, "client-0", "client-0"]
     assert chosen[0] == chosen[1] != "client-0"
     assert times == [100, 50]

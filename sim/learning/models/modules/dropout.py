@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
         self.register_parameter("draw", nn.Parameter(torch.zeros(())))
 
     def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
-        """Start with 0."""
+        """Set `draw` to 0."""
         parameters["draw"].fill_(0.0)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 // Sentences about a run.
 
 const STATE_WORDS = ["waits", "trains", "is down", "has finished"];
-const SINCE_WORDS = ["has been waiting", "has been training", "has been down", "has been finished"];
+const SINCE_WORDS = ["has been waiting", "is training, without a pause", "has been down", "has been finished"];
 
 function clock(seconds) {
   const digits = Math.abs(seconds) < 1 ? 4 : 2, sign = seconds < 0 ? "-" : "";
@@ -39,7 +39,7 @@ function difference(run, value) {
   return sign + (run.measure.is_share ? `${(100 * size).toFixed(1)} points` : Number(size.toPrecision(3)));
 }
 
-// The activity of an actor at a time, without its name: "has been training since 3 s".
+// The activity of an actor at a time, without its name: "has been waiting since 3 s".
 function activity(run, actor, time) {
   if (!run.is_client(actor)) return "is a server; its activity is not recorded";
   const { state, since, until, end, type } = run.stretch(actor, time);
