@@ -10,12 +10,12 @@ backbone theta_i personal and the head phi shared, as Mukherjee et al. (MAPL, ap
 Only heads are sent, so backbones may differ. Until there is an average a client trains its own head. The
 rounds are as in `protocols.shared.averaged_parts`.
 
-Differences from the paper: Pillutla et al. share most layers and keep few, and weight clients as their
-objective does; here by their samples or equally (`weights`). Their models are evaluated with the average,
-which their algorithm computes at the end of a round. Here the average comes with the next round's task, so by
-default a client is evaluated by its last trained model, including its own head: this favors the method if
-classes differ. With `broadcast = "all"` the average is sent as soon as it is made, and replaces the head in
-evaluations.
+Differences from the paper: Pillutla et al. share most layers, and weight clients as in their objective. Here
+only the head is shared, and clients are weighted by their numbers of samples or equally (`weights`). Their
+models are evaluated with the average, which their algorithm computes at the end of a round. Here the average
+comes with the next round's task, so by default a client is evaluated by its last trained model, including its
+own head: this favors the method if classes differ. With `broadcast = "all"`, the average is sent as soon as
+it is computed, and replaces the head in evaluations.
 """
 
 from typing import Any

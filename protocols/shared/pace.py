@@ -55,7 +55,7 @@ class RelativePace(Component):
         self._started_s, self._iterations_before = self.client.now, self.client.iterations
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
-        """Record the iterations of `peer` at a time."""
+        """Record that `peer` has completed `iterations` at the time `time_s` (seconds)."""
         self.paces[peer].met(time_s, iterations)
 
     @property

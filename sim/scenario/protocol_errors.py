@@ -82,9 +82,11 @@ def protocol_objective(kind: type[Client], settings: ProtocolSettings) -> Object
     except Exception as error:  # from a property of the user's class
         raise UserError(f"{failing_line(type(found), error, 'views')}: {first_error_line(error)}") from error
     if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
-        what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
+        what = "an instance of a frozen dataclass that has a method __call__, and `views` equal to 1 or 2"
         where = definition_location(type(found)) or location_text(kind.objective)
-        raise UserError(f"{where}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
+        raise UserError(
+            f"{where}: {kind.__name__}.objective() returned {found!r:.60}; must return None, or {what}"
+        )
     objective: Objective = found
     return objective
 

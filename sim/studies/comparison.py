@@ -125,7 +125,7 @@ class Comparison:
         for metric in self.metrics:
             if metric not in WAITS and not _is_known(metric, self.study.runs):
                 known = dict.fromkeys(name for run in self.study.runs for name in run.view.metric_names)
-                named = f"a metric of the runs, with or without {WORST} ({', '.join(known)})"
+                named = f"a metric of the runs ({', '.join(known)}), with or without {WORST}"
                 allowed = f"{named}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
                 meant = did_you_mean(metric, [each + end for each in known for end in ("", WORST)])
                 raise UserError(f"{option} {metric}: unknown in all runs; must be {allowed}{meant}")

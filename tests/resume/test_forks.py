@@ -261,7 +261,7 @@ def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "duration", "problem"),
     [
-        ("2 min", "3 min", " ended at 1.5 s, before 120 s; fork it earlier"),
+        ("2 min", "3 min", " ended at 1.5 s, before 120 s; use an earlier time"),
         ("1500 ms", None, "run.duration: the fork would end at 1.5 s, but starts at 1.5 s"),
         ("1 s", "900 ms", "run.duration: the fork would end at 0.9 s, but starts at 1 s"),
     ],

@@ -131,7 +131,10 @@ class TextData(DataSection):
         return tokens[firsts + np.arange(self.context + 1)]
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        """Return random windows of each client's language, and the same test windows within a language."""
+        """Return random training windows of each client's language, and test windows.
+
+        Clients of one language have the same test windows.
+        """
         owners, languages = dataset.owners, len(self.languages)
         assert owners is not None and owners.test is not None
         sizes = even_sizes(clients, languages)

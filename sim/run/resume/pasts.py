@@ -36,7 +36,7 @@ def first_difference(one: RunDirectory, other: RunDirectory) -> Difference | Non
     past: their scenarios differ from the start, or their events differ at time 0.
     """
     both, named = (one, other), f"{one.path} and {other.path} share no past"
-    if key := _first_other_key(one.scenario_text(), other.scenario_text()):
+    if key := _first_other_key(one, other):
         raise UserError(f"{named}: {key} differs; {_PASS}")
     with_messages = all(_kept_messages(each) for each in both)
     kept = [pq.read_schema(each.table_path("events")).names for each in both]
@@ -48,9 +48,9 @@ def first_difference(one: RunDirectory, other: RunDirectory) -> Difference | Non
     return found
 
 
-def _first_other_key(one: str, other: str) -> str | None:
+def _first_other_key(one: RunDirectory, other: RunDirectory) -> str | None:
     """Return the first key of a scenario that cannot differ in a fork and differs; None without any."""
-    tables = [dict(_leaves(_table(text))) for text in (one, other)]
+    tables = [dict(_leaves(_table(each))) for each in (one, other)]
     for key in dict.fromkeys([*tables[0], *tables[1]]):
         if tables[0].get(key) != tables[1].get(key) and not f"{key}.".startswith(_MAY_DIFFER):
             return key
@@ -60,11 +60,11 @@ def _first_other_key(one: str, other: str) -> str | None:
 _MAY_DIFFER = (*(f"{key}." for key in LATER), "run.name.", "run.question.")
 
 
-def _table(text: str) -> dict[str, Any]:
+def _table(run: RunDirectory) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(run.scenario_text())
     except tomllib.TOMLDecodeError:
-        raise UserError("the scenario.toml of one of the runs is damaged") from None
+        raise UserError(f"{run.path}: scenario.toml is damaged") from None
 
 
 def _leaves(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

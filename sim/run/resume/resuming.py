@@ -168,12 +168,14 @@ class ResumableRun:
         end_s = self.ended_s if self.is_finished else parent.run.duration
         if end_s is not None and fork_s > end_s:
             ends = "ended" if self.is_finished else "ends"
-            raise UserError(f"--at: {self.path} {ends} at {end_s:g} s, before {fork_s:g} s; fork it earlier")
+            raise UserError(
+                f"--at: {self.path} {ends} at {end_s:g} s, before {fork_s:g} s; use an earlier time"
+            )
         duration_s = scenario.run.duration
         if duration_s is not None and duration_s <= fork_s:
             raise UserError(
-                f"run.duration: the fork would end at {duration_s:g} s, but starts at {fork_s:g} s; fork it "
-                "earlier, or use --set for a longer run.duration"
+                f"run.duration: the fork would end at {duration_s:g} s, but starts at {fork_s:g} s; fork "
+                "the run earlier, or use --set for a longer run.duration"
             )
 
     @property

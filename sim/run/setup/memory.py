@@ -31,7 +31,7 @@ class Workload:
     views: int
 
     def batch_samples(self, samples: int) -> int:
-        """Return the samples in a batch of a client with this many samples."""
+        """Return the number of samples in a batch of a client with this many samples."""
         return samples_of_batch(self.sampling, self.batch_size, samples)
 
 
@@ -101,14 +101,15 @@ def require_room_on_device(devices: DevicesOfClients, client: int, work: Workloa
     if limit is None:
         return
     model = work.model
-    vectors = 2 + work.state_vectors  # parameters, gradient, optimizer state
+    vectors = 2 + work.state_vectors
+    kept = "parameters, gradient, optimizer state" if work.state_vectors else "parameters, gradient"
     if _step_bytes(work) > limit:
         of_kind = f' (class "{kind}")' if kind else ""
         raise UserError(
             f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
-            f"training the model takes at least {_step_bytes(work):,}: {vectors} times "
-            f"{model.numel:,} values (parameters, gradient, optimizer state){_constants_text(work)} and a "
-            "batch of inputs, without activations; use a smaller model or more memory"
+            f"training the model takes at least {_step_bytes(work):,} bytes: {vectors} times "
+            f"{model.numel:,} values of 4 bytes ({kept}){_constants_text(work)} and a batch of "
+            "inputs, without activations; use a smaller model or more memory"
         )
 
 

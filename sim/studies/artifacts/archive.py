@@ -229,7 +229,7 @@ def _require_listed(entries: list[zipfile.ZipInfo], files: FileList) -> None:
         if name not in sizes:
             raise UserError(f"{shown}: is missing")
         if sizes[name] != files.files[name][0]:
-            raise UserError(f"{shown}: does not have the size in {LIST}; it was changed")
+            raise UserError(f"{shown}: has another size than {LIST} states; it was changed")
 
 
 def _require_room(folder: Path, needed: int) -> None:

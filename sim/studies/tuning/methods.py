@@ -112,10 +112,9 @@ def _selecting_options(runs: StatedScenario, name: str, sweep: Sweep) -> StatedS
             return replace(runs, overrides=(*runs.overrides, *case.set), unset=(*runs.unset, *case.unset))
     if name not in list_protocols() and ":" not in name:
         cases = ", ".join(str(case.name) for case in sweep.case)
-        more = f", or a case of the sweep ({cases})" if cases else ""
+        own = f"my_file.py:Class, or a case of the sweep ({cases})" if cases else "or my_file.py:Class"
         raise UserError(
-            f"--methods {name}: unknown method; must be a protocol (coterie list protocols), "
-            f"my_file.py:Class{more}",
+            f"--methods {name}: unknown method; must be a protocol (coterie list protocols), {own}",
             find_scenario(runs.file),
         )
     return replace(runs, overrides=(*runs.overrides, f"protocol.name={name}"))
