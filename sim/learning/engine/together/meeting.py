@@ -179,14 +179,18 @@ class Meeting:
 def _most_awaited(calls: list[EngineCall]) -> list[EngineCall]:
     """Return the calls with the key that most runs wait for; the first of such keys.
 
-    Arithmetic, which is cheap, comes before jobs, and other jobs before training: after them, more runs wait
-    for the same training.
+    Arithmetic, which is cheap, comes before jobs, other jobs before training, and training with few steps
+    before training with many: after them, more runs wait for the same training.
     """
     alike: dict[Hashable, list[EngineCall]] = defaultdict(list)
     for call in calls:
         alike[id(call) if call.key is None else call.key].append(call)
-    return max(alike.values(), key=lambda group: (-_rank(group[0]), len({call.run for call in group})))
+    return min(alike.values(), key=lambda group: (_rank(group), -len({call.run for call in group})))
 
 
-def _rank(call: EngineCall) -> int:
-    return call.operation.is_job + isinstance(call.operation, Train)
+def _rank(group: list[EngineCall]) -> tuple[int, int]:
+    """Return the rank of calls with equal keys: arithmetic, other jobs, training; then the most steps."""
+    operation = group[0].operation
+    if not isinstance(operation, Train):
+        return int(operation.is_job), 0
+    return 2, max(node.payload[0].steps for call in group for node in call.nodes)
