@@ -227,7 +227,7 @@ class Mailbox:
             collection.excuse(peer)
 
     def peer_active(self, peer: str) -> None:
-        """Notify the observers of all collections that a message came from `peer`."""
+        """Tell the observers of the collections that still wait for `peer` that a message came from it."""
         for collection in self.collections:
             if collection.watch is not None and peer in collection.missing:
                 collection.watch.peer_active(peer)

@@ -157,9 +157,10 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
 def selected_metrics(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
 ) -> tuple[Metric, ...]:
-    """Return the named metrics; by default the metrics of the task, and a method's objective if it differs.
+    """Return the named metrics; by default the metrics of the task, and in some cases a method's objective.
 
-    Models are compared by the first metric. For data without classes, a method's objective is first.
+    The objective is included if it is not the task's own, and takes one view of each sample. Models are
+    compared by the first metric. For data without classes, a method's objective is first.
     """
     if not names:
         names = DEFAULT_METRICS[task]

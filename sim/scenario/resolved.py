@@ -131,7 +131,7 @@ def _name_and_hash(path: Path) -> str:
 
 
 def resolve_contents(scenario: Scenario) -> dict[str, Any]:
-    """Return the contents of a file that states every setting, with units, and without None."""
+    """Return the contents of a scenario file with all settings, with units, except those that are None."""
     contents: dict[str, Any] = {}
     for section, part in _sections_of(scenario):
         if part is not None:

@@ -403,7 +403,10 @@ def _groups(study: Study) -> list[SeedGroup]:
     for run in study.runs:
         runs = found.setdefault(tuple(run.values.items()), {})
         if (same := runs.setdefault(run.seed, run)) is not run:
-            raise UserError(f"{same.directory} and {run.directory} are the same run; name only one of them")
+            raise UserError(
+                f"{same.directory} and {run.directory} have the same settings and the same seed; "
+                "name only one of them"
+            )
     return [SeedGroup(dict(values), tuple(runs.values())) for values, runs in found.items()]
 
 

@@ -34,8 +34,10 @@ class ChangingBandwidth(RepeatedFile):
     @property
     @abstractmethod
     def trace(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Times in seconds from 0 on, one more than bandwidths in bits per second: bandwidths[k] applies from
-        times[k] to times[k + 1]. Raises UserError."""
+        """Times (s) from 0 on, and bandwidths (bits per second). There is one more time than bandwidths.
+
+        bandwidths[k] applies from times[k] to times[k + 1]. Raises UserError.
+        """
 
     def pieces(self, seed: int, name: str) -> Iterator[Piece]:
         """Yield (end, bandwidth): up to virtual time `end`, an actor has this bandwidth. Raises UserError."""

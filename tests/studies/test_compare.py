@@ -202,7 +202,7 @@ def test_runs_that_are_named_differ_by_the_keys_of_their_scenarios(small: Small)
     assert study.axes == {"protocol": ("local", "gossip"), "network.loss.probability": (0.0, 0.2)}
     by_name = Comparison(study)
     assert [len(group.runs) for group in by_name.groups] == [2, 2, 2, 2]
-    with pytest.raises(UserError, match="are the same run"):
+    with pytest.raises(UserError, match="have the same settings and the same seed"):
         Comparison(load_study([study.runs[0].directory, study.runs[0].directory]))
 
 

@@ -24,7 +24,7 @@ def download(source: str, subset: str | None, revision: str | None, into: Path) 
         builder = datasets.load_dataset_builder(source, subset, revision=revision, cache_dir=temporary)
         reader = type(builder).__module__.rpartition(".")[2]
         if reader not in _FORMATS:
-            raise UserError(f"has format {reader}; must have one of the formats {', '.join(_FORMATS)}")
+            raise UserError(f"its format is {reader}; must be one of {', '.join(_FORMATS)}")
         splits = builder.info.splits or {}
         if large := [name for name, split in splits.items() if (split.num_bytes or 0) > LIMIT_BYTES]:
             raise UserError(f"split {large[0]} exceeds {LIMIT_BYTES // 2**20} MiB; use a smaller split")

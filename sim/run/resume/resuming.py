@@ -45,7 +45,7 @@ from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
 _SOON_S = 1e-6  # from a fork to its first change: a fork has all events of its moment
-_WITHOUT = "delete it to continue from an earlier checkpoint, or from the start"
+_WITHOUT = "delete it to resume the run from its start"
 
 
 @dataclass(frozen=True)

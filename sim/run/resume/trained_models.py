@@ -73,7 +73,9 @@ class TrainedModel:
             x = torch.as_tensor(np.asarray(inputs))
         except (TypeError, ValueError, RuntimeError):
             raise UserError(f"inputs: must be an array of numbers, [samples, {_shape_text(shape)}]") from None
-        if tuple(x.shape[1:]) != shape or not len(x) or x.is_complex():
+        if not len(x) or x.is_complex():
+            raise UserError(f"inputs: must {'have at least one sample' if not len(x) else 'be real numbers'}")
+        if tuple(x.shape[1:]) != shape:
             raise UserError(
                 f"inputs have the shape [{_shape_text(x.shape)}]; must be [samples, {_shape_text(shape)}]"
             )

@@ -230,7 +230,7 @@ def _process_events(
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:
         raise UserError(
-            f"churn_process.{number}.until: is missing; a run that ends after its iterations has no end time "
-            "for the process: set until, or run.duration"
+            f"churn_process.{number}.until: is missing; without run.duration, the process has no end time: "
+            "set until, or run.duration"
         )
     return process.play(number, pool, until_s, participants)
