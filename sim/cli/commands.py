@@ -168,9 +168,9 @@ def check(
             from sim.studies.cells import plan
 
             given: dict[str, Any] = {"unset": unset or (), "code": not no_code}
-            short, whole = [
-                len(plan(file, overrides or (), full=full, **given).cells) for full in (False, True)
-            ]
+            plans = [plan(file, overrides or (), full=full, **given) for full in (False, True)]
+            notices = [*dict.fromkeys([*notices, *plans[0].notices])]
+            short, whole = [len(planned.cells) for planned in plans]
             rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
     for notice in notices:
         echo(f"{file}: {notice}", err=True)

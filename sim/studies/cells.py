@@ -16,6 +16,7 @@ from pydantic import Field
 
 from actors.nearest import did_you_mean
 from sim.errors import UserError, naming_file_in_errors
+from sim.results.measures import MEASURES, OWN_METRICS, base_metric_name
 from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
 from sim.scenario.resolved import digest
@@ -131,6 +132,7 @@ def plan(
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)
     notices = [notice for scenario in scenarios for notice in scenario.notices]
+    notices += _metric_notices(sweep.compare.metrics or ())
     notices += changed_data(earlier, scenarios) if earlier is not None else []
     target = sweep.compare.target or base.run.target_accuracy or base.run.target
     return Plan(
@@ -296,6 +298,18 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
 
 def _axis_names(axes: Axes) -> set[str]:
     return {*lists_by_key(axes.zip), *lists_by_key(axes.grid), *[case.axis for case in axes.case]}
+
+
+def _metric_notices(metrics: Iterable[str]) -> Iterator[str]:
+    """Yield a notice for each metric that is probably misspelled. A method may report metrics of any name."""
+    known = [*[measure.name for measure in MEASURES], *sorted(OWN_METRICS), "iterations"]
+    for metric in metrics:
+        name = base_metric_name(metric)
+        if name not in known and (meant := did_you_mean(name, known)):
+            yield (
+                f"sweep.compare.metrics: {as_toml(metric)} has values only if a method reports {name}, which "
+                f"is not a metric of coterie{meant}"
+            )
 
 
 def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:

@@ -47,6 +47,7 @@ TIMES = 101
 _METHODS = ("protocol.name", "protocol", "method")
 _LINES_MAX = 3  # lines about runs without results for the same reason
 _UNEQUAL = 0.05  # share by which budgets may differ without a warning
+_WORSE = 0.02  # change after budgets, as a share of the value at the end, from which there is a warning
 
 
 class Comparison:
@@ -300,7 +301,22 @@ class Comparison:
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
                     f"{of_most:,.0f} ({most}); {self._remedy(kind)}"
                 )
-        return [*found, *self._unequal_data()]
+        return [*found, *self._unequal_data(), *self._worse_after_budget()]
+
+    def _worse_after_budget(self) -> list[str]:
+        """Return a warning for each group whose models became worse after the clients' budgets."""
+        metric, found = self.metrics[0], []
+        sign = 1 if higher_is_better(metric) else -1
+        for group in self.groups:
+            change = float(np.mean([run.change_after_budget(metric) for run in group.runs]))
+            end = float(np.mean([run.number(metric) for run in group.runs]))
+            if sign * change < -_WORSE * abs(end):
+                found.append(
+                    f"{self.named(group)}: {metric} became worse by {abs(change):.3g} after clients had used "
+                    "run.budget, because they still merged models, but did not train; compare the curves, or "
+                    "end the runs earlier (run.duration)"
+                )
+        return found
 
     def _unequal_data(self) -> list[str]:
         """Return a warning if methods train on different numbers of samples in one setting."""

@@ -132,6 +132,24 @@ class StudiedRun:
             return None
         return panel.values[-1] if panel.times[-1] >= self.end_s else np.full_like(panel.values[-1], math.nan)
 
+    def change_after_budget(self, metric: str) -> float:
+        """Return how much a metric changed after clients had exhausted their budgets, as a mean over clients.
+
+        The change of a client is from its first evaluation at or after that time to its last. NaN if unknown.
+        """
+        panel = self._panel(metric)
+        if panel is None:
+            return math.nan
+        spent_s = self.view.spent_s if self._counted is None else self.view.spent_s[self._counted]
+        first = np.searchsorted(panel.times, spent_s)  # NaN is sorted to the end
+        changes = [
+            values[-1] - values[at]
+            for values, at in zip(panel.values.T, first, strict=True)
+            if at < len(values)
+        ]
+        known = [change for change in changes if math.isfinite(change)]
+        return float(np.mean(known)) if known else math.nan
+
     def cost(self, kind: str) -> Series | None:
         """Return one of `COSTS` over time, summed over clients; None if not recorded, or unknown."""
         if kind == "seconds":

@@ -137,6 +137,23 @@ def test_a_label_of_a_misspelled_axis_is_refused(tmp_path: Path) -> None:
     assert plan(study(tmp_path), [labels]).labels["clients.count"] == "clients"
 
 
+def test_a_misspelled_metric_is_noticed_before_the_runs(tmp_path: Path) -> None:
+    def notices(metric: str) -> tuple[str, ...]:
+        return plan(study(tmp_path), [f'sweep.compare.metrics=["{metric}"]']).notices
+
+    said = "a method reports acuracy, which is not a metric of coterie; did you mean 'accuracy'?"
+    assert [said in notice for notice in notices("acuracy.worst_decile")] == [True]
+    for metric in (
+        "accuracy.worst_decile",
+        "accuracy_alone",
+        "graph.l1",
+        "bytes_sent",
+        "staleness",
+        "my_own",
+    ):
+        assert notices(metric) == ()
+
+
 def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
     planned = plan(study(tmp_path), ["run.seed=50"])
     assert planned.seeds == (50, 51) and not planned.notices

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
@@ -257,6 +258,24 @@ def test_methods_with_less_data_are_named(small: Small, tmp_path: Path) -> None:
         f"unequal data: training samples per client from 32 (gossip, {lossy}) to 40 (alone, {lossy}); a "
         "method that holds out validation samples trains on fewer (data.validation_share)"
     )
+
+
+def test_models_that_became_worse_after_the_budget_are_named(tmp_path: Path) -> None:
+    options = ["run.budget={steps=30}", "run.duration=20 s", "network.loss=0"]
+    options += ["devices.override=[{clients=[3],slowdown=5}]"]
+    result = run_sweep(plan(study(tmp_path), options, seeds=1), out=tmp_path / "runs", execute=here)
+    changes = {}
+    for cell, run in runs_of(result):
+        rows, lost = pl.read_parquet(run.table_path("metrics")), []
+        for client, spent_s in enumerate(run.summary()["budget"]["spent_seconds"]):
+            own = rows.filter(actor=f"client-{client}", name="distance").sort("time")
+            later = own.filter(pl.col("time") >= spent_s)["value"]
+            lost += [later[-1] - later[0]] if len(later) else []
+        changes[cell["values"]["method"]] = np.mean(lost)
+    assert changes["alone"] == 0 < changes["gossip"]
+    found = Comparison(load_study([result.directory])).warnings
+    said = f"gossip: distance became worse by {changes['gossip']:.3g} after clients had used run.budget"
+    assert [warning.partition(", because")[0] for warning in found if "worse" in warning] == [said]
 
 
 def test_a_budget_that_the_duration_cut_short_is_named(small: Small, tmp_path: Path) -> None:

@@ -129,8 +129,10 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     for path, run in loaded:
         _note_machine_folders(contents, path, run.provenance())
     anonymous = Anonymizer(contents.places, removable_names())
+    questions = _questions(sweeps)
     for path, run in loaded:
-        _add_run(contents, path, run, anonymous)
+        question = questions.get(path, first_comment(run.scenario_text()))
+        _add_run(contents, path, run, question, anonymous)
     for folder in sweeps:
         _add_sweep(contents, folder, anonymous)
     for name in contents.members:
@@ -237,12 +239,25 @@ def _note_machine_folders(contents: _Contents, path: Path, provenance: Mapping[s
 # --- runs and sweeps ----------------------------------------------------------------------------------------
 
 
-def _add_run(contents: _Contents, path: Path, run: RunDirectory, anonymous: Anonymizer) -> None:
-    """Add a run's results. Raises UserError."""
+def _questions(sweeps: list[Path]) -> dict[Path, str]:
+    """Return the question of each run of a sweep: the first comment of the study when the sweep last ran.
+
+    An author who has corrected this comment repeats the sweep, which keeps earlier runs with the old comment.
+    """
+    found: dict[Path, str] = {}
+    for folder in sweeps:
+        index = SweepIndex.read(folder)
+        found |= {folder.parent / cell.directory: index.question for cell in index.cells if cell.directory}
+    return found
+
+
+def _add_run(
+    contents: _Contents, path: Path, run: RunDirectory, question: str, anonymous: Anonymizer
+) -> None:
+    """Add a run's results, with this question as the comment of its scenario. Raises UserError."""
     folder, members = f"{RUNS}/{path.name}", contents.members
     scenario, provenance, summary = run.scenario_text(), run.provenance(), run.summary()
     settings = anonymous.value(tomllib.loads(scenario))
-    question = first_comment(scenario)
     comment = "".join(f"# {line}".rstrip() + "\n" for line in anonymous.text(question).splitlines())
     own: dict[str, Member] = {"scenario.toml": f"{comment}{tomli_w.dumps(settings)}".encode()}
     for name in ("provenance.json", "summary.json"):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,18 @@ def test_a_comment_is_named_once_with_all_its_copies(tmp_path: Path) -> None:
     assert "janedoe" in (sweep / "comparison" / "comparison.html").read_text(encoding="utf-8")
     packed = pack(sweep, tmp_path / "a.zip", PackOptions(reports=True))
     assert packed.warnings == (f"runs/{sweep.name}/study.toml, {SAID}",)
+
+
+@pytest.mark.long
+def test_a_corrected_comment_is_used_for_runs_that_are_kept(tmp_path: Path) -> None:
+    for text in (AUTHOR + STUDY, "# Who wins?\n" + STUDY):
+        result = run_sweep(plan(study(tmp_path, text), SHORT, seeds=1), out=tmp_path / "runs", execute=here)
+    assert result.finished_before == result.cells > 0
+    packed = pack(compared(result.directory), tmp_path / "a.zip", PackOptions(reports=True))
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        texts = {name: archive.read(name) for name in archive.namelist() if name.endswith((".toml", ".md"))}
+    assert packed.warnings == ()
+    assert all(b"Who wins?" in text and b"Jane" not in text for text in texts.values())
 
 
 @pytest.mark.long

@@ -510,7 +510,7 @@ HOSTILE: dict[str, tuple[list[tuple[Any, bytes]], str]] = {
     "later": ([("a", b"x"), listing("a", format=99)], "written by a later version of coterie; install"),
     "missing": ([listing("a")], "a: is missing"),
     "unlisted": ([("a", b"x"), ("b", b"x"), listing("a")], "b: is not in"),
-    "size": ([("a", b"xx"), listing("a")], "does not have the size"),
+    "size": ([("a", b"xx"), listing("a")], "has another size"),
     "hash": ([("a", b"y"), listing("a")], "does not have the hash"),
     "odd run": ([listing(runs=[{"directory": "../..", "seed": 1, "alike": ""}])], "is not a list of files"),
 }
