@@ -295,7 +295,7 @@ class CoBoAsynchronous(Client):
             self.peer_time.met(sender, message.time, message.iterations)
             if pair.latest is None or message.time > pair.latest.time:
                 pair.latest, pair.pulled = message.alone(), 0
-        elif isinstance(message, (PairRequest, PairAnswer, PairResult)):
+        if isinstance(message, PairRequest | PairAnswer | PairResult):
             self.merge_account(sender, message.account)
         return done or type(message) in (LatestModel, PairResult)
 
