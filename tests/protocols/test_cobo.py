@@ -552,6 +552,28 @@ def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
         assert max(ages) < 4
 
 
+@pytest.mark.parametrize("kind", [PairRequest, PairAnswer, PairResult])
+def test_each_message_of_a_pair_brings_the_account_of_its_sender(kind: type) -> None:
+    """Requests and answers are models, too, but neither use may replace the other."""
+    with ran(QUADRATIC, "protocol.name=cobo", "run.duration=5 s", "run.evaluate_every=5 s") as simulation:
+        learner = simulation.clients[0].actor
+        assert isinstance(learner, CoBoAsynchronous)
+        ledger = learner.known["client-1"].ledger
+        taken, step = ledger.taken, 0.0 * learner.params.norm()
+        account = Account(taken + 1, ledger.made, 1.0, (step,))
+        model = (learner.params, simulation.loop.time(), 1, True)
+        message = {
+            PairRequest: lambda: PairRequest(*model, account),
+            PairAnswer: lambda: PairAnswer(*model, learner.params, account, 0),
+            PairResult: lambda: PairResult(account),
+        }[kind]()
+        learner.intercept(message, "client-1")
+        assert ledger.taken == taken + 1
+        if kind is not PairResult:
+            latest = learner.known["client-1"].latest
+            assert latest is not None and latest.time == simulation.loop.time()
+
+
 @pytest.mark.slow
 def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_percent() -> None:
     """At the default settings; the others gain the time of pair updates it delays, 1/n of a step each."""
