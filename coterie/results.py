@@ -80,7 +80,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """Report, a page that needs no network."""
+        """Path of the report, a page that needs no network."""
         return self.directory / "report.html"
 
     def curve(self, metric: str | None = None) -> pl.DataFrame:

@@ -70,7 +70,7 @@ class ParetoFront:
         return np.array([shares.get(client, 0.0) for client in self.clients])
 
     async def model(self, shares: Mapping[str, float]) -> Vector:
-        """Return HN(d)."""
+        """Return the model HN(shares)."""
         d = self._input(shares)
         return await self._owner.apply(generated, self._weights, d, flops=self._flops, **self._form)
 

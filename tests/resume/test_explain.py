@@ -72,7 +72,7 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
         ("-1", "1 s", "--client -1: must be from 0 to 5"),
         ("\u0663", "1 s", "must be from 0 to 5, or a name"),
         ("", "1 s", "must be from 0 to 5, or a name"),
-        (0, "3 s", "the run ended at 2 s, before --at 3 s"),
+        (0, "3 s", "the run ended at 2 s, before the requested time, 3 s"),
     ):
         result = coterie("explain", path, "--at", time, "--client", client)
         assert result.exit_code == 2

@@ -442,7 +442,7 @@ def test_wrong_clients_times_and_names_are_refused(tmp_path: Path) -> None:
         (["--client", "client-9"], "--client client-9: must be from 0 to 5, or a name, such as client-0"),
         (["--client", "-1"], "--client -1: must be from 0 to 5"),
         (["--client", "4"], "client-4 is not up at 2 s, so it has no model"),
-        (["--at", "3 s"], "the run ended at 2 s, before --at 3 s"),
+        (["--at", "3 s"], "the run ended at 2 s, before the requested time, 3 s"),
         (["--model", "other"], "--model other: client-0 has no such model; it has model"),
     ):
         result = command("export", directory, *words)

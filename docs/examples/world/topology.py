@@ -17,6 +17,6 @@ def exponential(clients):
 
 
 def lazy_ring(clients, own: float = 0.6):
-    """Return the mixing matrix of a ring; row i contains the weights that client i gives to others."""
+    """Return the mixing matrix of a ring; row i contains the weights that client i gives to all models."""
     ring = np.roll(np.eye(clients), 1, axis=0) + np.roll(np.eye(clients), -1, axis=0)
     return own * np.eye(clients) + (1 - own) / 2 * ring

@@ -55,7 +55,7 @@ class Engine:
     nodes and their outputs exceed `pending_limit_bytes`. Both work level by level, with one call per group.
     `backend` is "auto" or one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed when
     it is submitted. `precision` and `micro_batch`: see `ModelKernel`. workers: compute parts of a batch at
-    the same time, by default in this thread only; results do not depend on them.
+    the same time (None: this thread alone); results do not depend on them.
 
     Vectors given to a method must belong to this engine and have the expected width; otherwise, the engine
     raises ValueError. Calls that need too much memory are split into smaller ones. Raises UserError if a

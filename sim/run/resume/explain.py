@@ -85,7 +85,9 @@ class Replay:
         Each further call needs a time at or after the last one.
         """
         if (end_s := self.end_s) is not None and end_s < time_s:
-            raise UserError(f"{self.path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
+            raise UserError(
+                f"{self.path}: the run ended at {end_s:g} s, before the requested time, {time_s:g} s"
+            )
         simulation, ended = self.simulation, f"{self.path}: the run ended"
         try:
             if not self._has_begun:
@@ -104,7 +106,9 @@ class Replay:
         if failure is not None:
             raise UserError(f"{self.path} cannot be replayed to {time_s:g} s: {failure}")
         if not reached:
-            raise UserError(f"{ended} at {simulation.loop.time():g} s, before --at {time_s:g} s")
+            raise UserError(
+                f"{ended} at {simulation.loop.time():g} s, before the requested time, {time_s:g} s"
+            )
 
 
 @contextmanager

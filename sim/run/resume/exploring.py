@@ -44,7 +44,7 @@ def explore_run(
     view = RunView(directory)
     number = None if client is None else client_number(client, view.clients)
     if at_s is not None and at_s > view.end_s:
-        raise UserError(f"{path}: the run ended at {view.end_s:g} s, before --at {at_s:g} s")
+        raise UserError(f"{path}: the run ended at {view.end_s:g} s, before the requested time, {at_s:g} s")
     sources_of = partial(_sources, made_of=made_of, data_dir=data_dir, code=code, notice=notice)
     second = None
     if beside is not None:

@@ -178,7 +178,7 @@ def _time_of(earlier: ResumableRun, path: Path, time_s: float | None) -> float:
         return time_s
     end_s = float(directory.summary()["virtual_seconds"])
     if time_s is not None and time_s > end_s:
-        raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
+        raise UserError(f"{path}: the run ended at {end_s:g} s, before the requested time, {time_s:g} s")
     return end_s if time_s is None else time_s
 
 
@@ -207,7 +207,9 @@ def _compute(run: PreparedRun, earlier: ResumableRun, time_s: float, folder: Pat
     except Deadlock:  # ended the run, too
         pass
     if loop.time() < time_s:
-        raise UserError(f"{earlier.path}: the run ends at {loop.time():g} s, before --at {time_s:g} s")
+        raise UserError(
+            f"{earlier.path}: the run ends at {loop.time():g} s, before the requested time, {time_s:g} s"
+        )
 
 
 def _require_same_models(run: PreparedRun, earlier: ResumableRun, time_s: float, anyway: bool) -> None:

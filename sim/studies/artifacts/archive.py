@@ -235,7 +235,7 @@ def _require_listed(entries: list[zipfile.ZipInfo], files: FileList) -> None:
 def _require_room(folder: Path, needed: int) -> None:
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
     if needed > (free := shutil.disk_usage(there).free):
-        raise UserError(f"takes {needed:,} bytes when unpacked, but {free:,} bytes are free")
+        raise UserError(f"takes {needed:,} bytes when unpacked, but only {free:,} bytes are free")
 
 
 def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, files: FileList) -> None:
