@@ -354,8 +354,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
         total = fixed
         try:
             for value in values_of(obj):
-                kind = type(value)
-                total += 9 if kind is float else 1 if value is None else _SIZERS[kind](value, alterable)
+                total += _SIZERS[type(value)](value, alterable)
         except TypeError:
             for name in names:  # again, to name the field in the error
                 try:

@@ -188,6 +188,15 @@ class Metrics:
         rows = zip(actors[1:][grown].tolist(), times[1:][grown].tolist(), strict=True)
         return {texts[actor]: time_s for actor, time_s in rows}
 
+    def first_s(self, name: str) -> dict[str, float]:
+        """Return the time of the first measurement, by actor."""
+        texts = list(self._ids)
+        times, actors, _ = self._recorded(name)
+        earliest: dict[str, float] = {}
+        for actor, time_s in zip(actors.tolist(), times.tolist(), strict=True):
+            earliest.setdefault(texts[actor], time_s)
+        return earliest
+
     def newest(self) -> tuple[float, list[tuple[str, str, float]]]:
         """Return the latest time, and its measurements: (actor, name, value)."""
         texts, time_s, rows = list(self._ids), self._times[-1], []

@@ -153,11 +153,9 @@ class Trace:
 
         number: identifies the message, above 0; part of the table, but not of the hash.
         """
-        self._recent.append(
+        self.record(
             (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason, number)
         )
-        if len(self._recent) >= _BLOCK:
-            self._convert()
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
         """Record an arrival or departure: `event` is one of `LIFECYCLE_EVENTS`, `detail` a rejoin's state."""
@@ -188,7 +186,7 @@ class Trace:
             self.lifecycles.append((time, actor, event, text))
 
     def record(self, entry: Entry) -> None:
-        """Record an entry, as all methods do; `message` does it without this call, as most entries do."""
+        """Record an entry; all other methods call this method."""
         self._recent.append(entry)
         if len(self._recent) >= _BLOCK:
             self._convert()

@@ -410,6 +410,14 @@ def test_a_run_says_that_most_clients_stood_still(
     assert capsys.readouterr().err.count("ended no iteration") == len(said)
 
 
+def test_a_newcomer_that_ended_no_iteration_is_one_of_those_that_stood_still(here: Path) -> None:
+    events = [{"at": "5 s", "event": "crash", "clients": [0]}, {"at": "7 s", "event": "join", "clients": [3]}]
+    times = {"run.duration": "30 s", "run.evaluate_every": "2 s", "protocol.patience": "1 min"}
+    run = ran(set={"protocol.name": "dpsgd", "clients.count": 4, "churn": events, **times})
+    [said] = run.summary["warnings"]
+    assert said.startswith("3 of 3 clients ended no iteration from ")
+
+
 def test_that_a_server_has_asked_others_since_is_no_standstill(here: Path) -> None:
     """In rounds of one client each, three of five had theirs in the first half alone."""
     sampled = {"protocol.name": "fedavg", "protocol.fraction": 0.1, "clients.count": 12, "run.seed": 1}
