@@ -302,7 +302,7 @@ def _require_no_return(parent: Scenario, clients: Sequence[int], fork_s: float) 
         named = set(clients) & set(entry.clients or clients)  # a share or a cluster may include any client
         if entry.event in ("join", "rejoin") and entry.at > fork_s and named:
             raise UserError(
-                f"--without {min(named)}: a churn entry of the run lets this client {entry.event} at "
+                f"--without {min(named)}: a churn entry of the run can let this client {entry.event} at "
                 f"{entry.at:g} s, after the fork; remove the entry from a copy of the scenario, and run that"
             )
 
@@ -318,9 +318,12 @@ def result_folders(path: Path) -> tuple[Path, ...]:
     if path.name in ("", ".."):
         path = path.resolve()  # to get a name and a parent folder
     found = [path] if path.exists() else abandoned_folders(path)
+    if not found:
+        raise UserError(f"{path}: no such folder, and no killed run of this name")
     resumable = _resumable(found)
     if not resumable:
-        raise UserError(f"{path} is not a run that can be resumed: it has no {' and '.join(_NEEDED)}")
+        missing = " and no ".join(name for name in _NEEDED if not os.path.isfile(found[0] / name))
+        raise UserError(f"{path} is not a run that can be resumed: it has no {missing}")
     return resumable
 
 

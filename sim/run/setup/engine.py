@@ -86,7 +86,7 @@ def require_divisible_batches(scenario: Scenario, learning: Learning) -> None:
     for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
         needs_all = own.views > 1 or not hasattr(own.objective, "each")
         if needs_all or own.architecture.untrained:
-            reason = "the method's loss" if needs_all else "its batch normalization and dropout layers"
+            reason = "the method's loss" if needs_all else "its batch normalization or dropout layers"
             raise UserError(
                 f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} needs whole "
                 f"batches, because of {reason}; remove the key"

@@ -83,7 +83,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
                 continue
             if not self.directed and array[j, i] == 0:
                 raise self.refusal(
-                    f"returned an array with a weight in row {i}, column {j}, but none in row {j}, column "
+                    f"returned an array with a link in row {i}, column {j}, but none in row {j}, column "
                     f"{i}: one-way links need directed = true"
                 )
             weight = None
