@@ -45,7 +45,6 @@ from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
 _SOON_S = 1e-6  # from a fork to its first change: a fork has all events of its moment
-_WITHOUT = "delete it to resume the run from its start"
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,9 @@ class ResumableRun:
         # Do not silently restart a run. A fork may restart if all errors are about other versions.
         only_others = fork_s is not None and all(isinstance(error, OtherVersion) for error in unusable)
         if at is None and unusable and not only_others:
-            raise UserError("\n".join(f"{error}; {_WITHOUT}" for error in unusable))
+            what = "it" if len(unusable) == 1 else "all of them"
+            found_wrong = "\n".join(map(str, unusable))
+            raise UserError(f"{found_wrong}; delete {what} to compute the run from its start")
         cut_short = None if finished or fork_s is not None else results
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
