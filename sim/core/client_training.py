@@ -327,7 +327,7 @@ class DeviceCompute(Compute):
         return self.engine.vector(self._own_samples("labels")[1].flatten())
 
     def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
-        """Return the client's training samples and labels. Raises ValueError if not floats and classes."""
+        """Return the client's training samples and labels. Raises ValueError without labels or floats."""
         x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
         if not self.settings.classes:
             raise ValueError(f"{what}: samples of this task have neither classes nor targets")

@@ -156,7 +156,7 @@ class Comparison:
         return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
 
     def until_s(self, metric: str, *groups: SeedGroup) -> float:
-        """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN without any newcomers.
+        """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN if no run has such waits.
 
         It is the longest time known for all runs with the same value of `by` as one of `groups`. Other values
         of `by` have other cut-offs: if newcomers leave after 10 s in some runs, longer times are unknown

@@ -67,7 +67,7 @@ class TrainedModel:
 
     @torch.no_grad()
     def outputs(self, inputs: np.ndarray | Tensor) -> np.ndarray:
-        """Return the outputs [N, ...] for inputs [N, ...]. Raises UserError for inputs of another shape."""
+        """Return the outputs [N, ...] for inputs [N, ...]. Raises UserError for unsuitable inputs."""
         shape = self.architecture.input_shape
         try:
             x = torch.as_tensor(np.asarray(inputs))

@@ -47,7 +47,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def first_device(devices: Sequence[str], name: str) -> torch.device:
-    """Return the first of `engine.devices`. Raises UserError if `name` is not "auto", or a GPU is missing."""
+    """Return the first of `engine.devices`.
+
+    Raises UserError if `name` is not "auto", if a GPU is missing, or if the GPUs are of different kinds.
+    """
     stated = f"engine.devices = {json.dumps(devices)}"
     if name != "auto":
         raise UserError(f"{stated} cannot be combined with --device {name}; remove one of them")
