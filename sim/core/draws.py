@@ -60,7 +60,7 @@ class Draws:
         return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
-        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other samples."""
+        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other values."""
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:
                 raise ValueError(

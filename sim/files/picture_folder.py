@@ -99,7 +99,7 @@ def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
 
 
 def _folders(folder: InputFile) -> list[InputFile]:
-    """Return the subfolders of a folder without pictures. Other files, such as a README, are allowed."""
+    """Return the subfolders of a folder. Raises UserError for a picture in it; other files are allowed."""
     folders, files = _visible_entries(folder)
     if outside := list(filter(_is_picture, files)):
         raise outside[0].refusal("is outside the class folders; move it into the folder of its class")

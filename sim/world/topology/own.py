@@ -108,7 +108,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
         return int(value)
 
     def _require_weights(self, n: int, links: Links) -> None:
-        """Raise an error without links, for weights of some links only, and if a receiver's weights exceed 1."""
+        """Raise an error without links, for weights of only some, and if a receiver's weights exceed 1."""
         if not links and n > 1:
             raise self.refusal("returned no link, so no client could send to another")
         given = [0.0] * n
