@@ -228,9 +228,9 @@ def seed_of(seed: Any) -> int | None:
 
 
 def index_of(number: Any, name: str, least: int = 0) -> int:
-    """Return a whole number of at least `least`. Raises UserError."""
+    """Return a whole number from `least` to 2**31 - 1. Raises UserError."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or not least <= number < 2**31:
-        raise refusal(name, number, f"must be a whole number, at least {least}")
+        raise refusal(name, number, f"must be a whole number from {least} to {2**31 - 1:,}")
     return int(number)
 
 

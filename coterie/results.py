@@ -137,6 +137,8 @@ class Run:
         if name is None and measure is not None:
             return measure[0].name
         names = self.metrics["name"].unique(maintain_order=True).to_list()
+        if not names:
+            raise UserError(f"metric = {name!r}: the run has no metrics")
         if name is None or name not in names:
             raise UserError(f"metric = {name!r}: must be one of the run's metrics: {', '.join(names)}")
         return name
@@ -230,7 +232,8 @@ class Run:
             self._kept = key, {each.client: each for each in found}
         models, name = self._kept[1], self._view.clients[wanted]
         if name not in models:
-            raise UserError(f"{name} has no model at that time; clients with a model: {', '.join(models)}")
+            others = ", ".join(models) or "none"
+            raise UserError(f"{name} has no model at that time; clients with a model: {others}")
         return models[name]
 
     def _table(self, name: str) -> pl.DataFrame:

@@ -106,7 +106,8 @@ def run(
     else:
         raise refusal("scenario", scenario, "must be a name, a path, or the contents as a dict")
     if loaded.sweep is not None:
-        raise UserError(f"{scenario} contains a sweep; run it with `coterie sweep`")
+        what = scenario if isinstance(scenario, str | Path) else "the scenario"
+        raise UserError(f"{what} contains a sweep; run it with `coterie sweep`")
     folder, data = folder_of(out, "out"), _optional(data_dir, "data_dir")
     if reuse and (found := finished_run(loaded, folder, device)) is not None:
         return _with_method(Run(found), method)

@@ -97,7 +97,9 @@ class World:
             )
         targets = np.asarray(optima, np.float32)
         if targets.ndim != 2 or not targets.size:
-            raise ValueError(f"optima has shape {targets.shape}; must be [clients, numbers of a model]")
+            raise ValueError(
+                f"optima has shape {targets.shape}; must be [clients, numbers of a model], not empty"
+            )
         self.names = [f"client-{index}" for index in range(len(targets))]
         self._method = method
         self._settings = _settings_of(method, settings or {})

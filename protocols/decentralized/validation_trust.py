@@ -59,7 +59,10 @@ class ValidationTrustSettings(ProtocolSettings):
 
 
 def trust_weights(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
-    """Return weights [n] for losses [n] of n models, the client's first; 1 for its own if none is finite."""
+    """Return weights [n] for losses [n] of n models, the client's own first.
+
+    The client's own model has weight 1 if no loss is finite, or any is NaN.
+    """
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":
         with np.errstate(over="ignore"):

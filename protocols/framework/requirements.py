@@ -61,7 +61,7 @@ def plain_sgd_requirements(method: str) -> tuple[Requirement, ...]:
     """
     return (
         Requirement("training.optimizer", lambda value: value == "sgd", f'{method}; must be "sgd"'),
-        Requirement("training.momentum", lambda value: value == 0, f"{method}, without momentum; must be 0"),
+        Requirement("training.momentum", lambda value: value == 0, f"{method}; must be 0, as in plain SGD"),
     )
 
 

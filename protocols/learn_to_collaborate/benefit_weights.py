@@ -20,7 +20,7 @@ def projected_step(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float,
     stepped = np.asarray(d, np.float64) - rate * np.asarray(gradient, np.float64)
     count = stepped.size
     if not 0 <= floor * count < 1:
-        raise ValueError(f"{count} weights that add up to 1 cannot all be {floor} or more")
+        raise ValueError(f"floor = {floor}: must be 0 or more, and less than 1 / {count} for {count} weights")
     if how == "clip":
         clipped = np.clip(stepped, floor, 1.0)
         if not clipped.sum() > 0:

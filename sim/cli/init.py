@@ -62,8 +62,8 @@ def _require_module_name(name: str) -> None:
     is_plain = name.isascii() and name.isidentifier() and name == name.lower() and name[0] != "_"
     if not is_plain or keyword.iskeyword(name) or name.startswith("test_") or len(name) > 100:
         raise UserError(
-            f"{name!r:.120}: must consist of lowercase letters, digits and _, start with a letter, not start "
-            "with test_, and not be a Python keyword"
+            f"{name!r:.120}: must consist of at most 100 lowercase letters, digits and _, start with a "
+            "letter, not start with test_, and not be a Python keyword"
         )
     if name in {*_OURS, *sys.stdlib_module_names, *packages_distributions()}:
         raise UserError(f"{name}: is the name of an installed module; choose another name")

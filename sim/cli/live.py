@@ -160,6 +160,8 @@ def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -
 
     found = read_hosts(hosts)
     names = [each.name for each in found]
+    if host is None:
+        raise UserError(f"--host: is required with --hosts; must be one of {', '.join(names)}")
     if host not in names:
         raise UserError(f"--host {host}: must be one of {', '.join(names)}")
     if certificates is None:

@@ -327,9 +327,11 @@ class DeviceCompute(Compute):
         return self.engine.vector(self._own_samples("labels")[1].flatten())
 
     def _own_samples(self, what: str) -> tuple[Tensor, Tensor]:
-        """Return the client's training samples and labels. Raises ValueError if not floats and classes."""
+        """Return the client's training samples and labels. Raises ValueError without labels or floats."""
         x, y = self.engine.data.train.gather(np.array([self.client]), np.arange(self.samples)[None])
-        if not self.settings.classes or not x.is_floating_point():
+        if not self.settings.classes:
+            raise ValueError(f"{what}: samples of this task have neither classes nor targets")
+        if not x.is_floating_point():
             raise ValueError(f"{what}: samples of this task are not floating-point numbers")
         return x, y
 
@@ -341,7 +343,7 @@ class DeviceCompute(Compute):
 
     async def spend(self, steps: float | None, flops: float | None) -> None:
         if (steps is None) == (flops is None):
-            raise ValueError("give the cost in steps or in flops, not both")
+            raise ValueError("give the cost in steps or in flops: exactly one of them")
         if steps is not None:
             seconds = self.step_s * _positive("steps", steps)
         else:

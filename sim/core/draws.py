@@ -60,7 +60,7 @@ class Draws:
         return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
-        """Return the sampler for `on`; training batches are augmented. Raises ValueError without samples."""
+        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other values."""
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:
                 raise ValueError(
@@ -132,7 +132,8 @@ def given_samples(engine: Engine, settings: LearningSettings, inputs: Any) -> Ve
             "predict: models of this task have no outputs, as its samples have neither classes nor targets"
         )
     shape = settings.architecture.input_shape
-    wanted = f"must be [B, {', '.join(map(str, shape))}], or a handle on B x {math.prod(shape)} numbers"
+    array = f"[B, {', '.join(map(str, shape))}], B at least 1"
+    wanted = f"must be {array}, or a handle on B x {math.prod(shape)} numbers"
     if isinstance(inputs, Vector):
         if type(inputs) is not Vector or inputs.width % math.prod(shape):
             raise ValueError(f"predict: inputs are {inputs!r}; {wanted}")

@@ -67,14 +67,18 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
         isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is Vector for pair in pairs
     )
     if not are_pairs or not pairs:
+        what = f"a {type(model).__name__}"
+        if isinstance(pairs, list | tuple):
+            what += " with other items" if pairs else " without items"
         raise TypeError(
-            f"evaluated(): {name} must be a model, or a list of pairs (weight, model), not a "
-            f"{type(model).__name__}"
+            f"evaluated(): {name} must be a model, or a list of pairs (weight, model), not {what}"
         )
     weights = [float(weight) for weight, _ in pairs]
     total = sum(weights)
     if not (math.isfinite(total) and min(weights) >= 0 and total > 0):
-        raise ValueError(f"evaluated(): the weights of {name} must be 0 or more and not all 0, not {weights}")
+        raise ValueError(
+            f"evaluated(): the weights of {name} must be finite, 0 or more, not all 0, not {weights}"
+        )
     for _, vector in pairs:
         if vector.shape != params.shape:
             raise ValueError(

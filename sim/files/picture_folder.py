@@ -70,7 +70,8 @@ def _parts(folder: InputFile) -> dict[str, InputFile]:
     others = inside.keys() - {"train", *_TESTS}
     if "train" not in inside or not _visible_entries(inside["train"])[0]:
         if inside and not others:
-            has = f"only {', '.join(sorted(inside))}, and train has no folder of a class"
+            lacks = "train has no folder of a class" if "train" in inside else "no folder train"
+            has = f"only {', '.join(sorted(inside))}, and {lacks}"
             raise folder.refusal(f"has {has}; must have train/CLASS, or a folder for each class")
         return {"train": folder}  # a class may have the name of a part
     if others:
@@ -92,12 +93,13 @@ def _pictures(part: InputFile, *, by_client: bool) -> list[PictureFile]:
         for file in _files(each, by_client=by_client)
     ]
     if not found:
-        raise part.refusal("contains no class folder; must contain one for each class")
+        where = " in the folder of a client" if by_client else ""
+        raise part.refusal(f"contains no class folder{where}; must contain one for each class{where}")
     return found
 
 
 def _folders(folder: InputFile) -> list[InputFile]:
-    """Return the subfolders of a folder without pictures. Other files, such as a README, are allowed."""
+    """Return the subfolders of a folder. Raises UserError for a picture in it; other files are allowed."""
     folders, files = _visible_entries(folder)
     if outside := list(filter(_is_picture, files)):
         raise outside[0].refusal("is outside the class folders; move it into the folder of its class")

@@ -66,7 +66,10 @@ class ComparedRunData:
         return (both["end"] - both["start"]).to_numpy()
 
     def message_s(self, process_by_actor: Mapping[str, str]) -> dict[str, float]:
-        """Return the mean seconds from sending to delivery, by pair of actors of different processes."""
+        """Return the mean seconds from sending to delivery, by pair of actors of different processes.
+
+        If `process_by_actor` is empty, all pairs of actors count.
+        """
         sent = self.events.filter(pl.col("event") == "sent").select("message", "actor", "peer", start="time")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")
         took = (

@@ -141,7 +141,7 @@ class LiveRun(WireCallbacks):
             if time.monotonic() > until_s:
                 problem = f"{', '.join(late)} did not start within {CONNECT_S:g} s"
                 if self._assignment.certificates is not None:
-                    problem += "; run it on all machines, with the same certificates, hosts and scenario"
+                    problem += "; start all machines with the same certificates, hosts and scenario"
                 raise ProcessFailed(problem)
         self._log = FileLog(log_path(self._folder, COORDINATOR), self._fail)
         processes = {name: list(actors) for name, actors in self._plan.actors.items()}

@@ -103,8 +103,10 @@ def _key_type_and_default(
         kind = type(default)
     if argument.kind in (argument.VAR_POSITIONAL, argument.POSITIONAL_ONLY):
         problem = "cannot be passed by name"
-    elif name in base.__class_vars__ or name in base.model_fields or hasattr(base, name):
+    elif name in base.model_fields:
         problem = "has the name of a common key; rename it"
+    elif name in base.__class_vars__ or hasattr(base, name):
+        problem = "has the name of an attribute of coterie; rename it"
     elif kind is empty:
         given = ", ".join(base.provided)
         problem = f"needs a type, such as `{name}: int`; the arguments that are not keys are {given}"

@@ -263,7 +263,7 @@ def _class_counts(simulation: Simulation) -> list[list[int]] | None:
 
 
 def budget_summary(simulation: Simulation) -> dict[str, Any] | None:
-    """Return the budget per client, the number of clients that used it, and the times; None without one."""
+    """Return the budget per client, the clients up that have used it, and all times; None without one."""
     budget = simulation.rules.budget
     if budget is None:
         return None

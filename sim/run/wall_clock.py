@@ -15,7 +15,7 @@ _CLOCKS |= {f"datetime.{kind}.{name}" for kind in ("datetime", "date") for name 
 
 
 def clock_call_warnings(files: Iterable[str]) -> list[str]:
-    """Return a line for each clock function that code in these files calls, with its first line."""
+    """Return a line for `time.sleep` and each clock that functions in these files call, with the place."""
     found: dict[str, str] = {}
     for file in files:
         tree = parse_source(file)

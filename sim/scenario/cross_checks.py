@@ -128,7 +128,7 @@ def _metrics(sections: Sections) -> Iterator[SettingError]:
     """Return an error for metrics that are not defined for the data, or that are stated twice."""
     names, task = sections.run.metrics or (), sections.data.task
     allowed = [each.name for each in MEASURES if task in each.tasks and each.name in OF_COTERIE]
-    problem = f"must be different metrics out of {', '.join(allowed)}, for data of a {task}"
+    problem = f"must be different metrics out of {', '.join(allowed)}, for the task {task}"
     if not set(names) <= set(allowed) or len(set(names)) < len(names):
         yield SettingError("run.metrics", names, problem)
     yield from _own_measures(sections.run.measures or (), task)
@@ -137,12 +137,16 @@ def _metrics(sections: Sections) -> Iterator[SettingError]:
 def _own_measures(measures: Sequence[OwnMeasure], task: str) -> Iterator[SettingError]:
     own = [each.measure.name for each in measures]
     taken = {*OWN_METRICS, *OF_COTERIE, "iterations"}
+    rename = "rename the function"
     for name, each in zip(own, measures, strict=True):
-        if name in taken or own.count(name) > 1:
-            problem = f"another measure is also named {name}; rename the function"
+        if name in taken:
+            problem = f"a metric of coterie is already named {name}; {rename}"
+            yield SettingError("run.measures", each.name, problem)
+        elif own.count(name) > 1:
+            problem = f"another measure is also named {name}; {rename}"
             yield SettingError("run.measures", each.name, problem)
         if "_of_" in name or name.endswith(ALONE):
-            problem = f'the name must not contain "_of_" or end in "{ALONE}"; rename the function'
+            problem = f'the name must not contain "_of_" or end in "{ALONE}"; {rename}'
             yield SettingError("run.measures", each.name, problem)
     if own and task == "quadratic":
         problem = 'need outputs and targets, which data.name = "quadratic" does not have; remove them'
@@ -208,7 +212,8 @@ def _late_start_errors(sections: Sections) -> Iterator[SettingError]:
     duration_s = sections.run.duration
     for key, start_s in _settings_with_keys(sections):
         if duration_s is not None and _STARTS.fullmatch(key) and start_s >= duration_s:
-            problem = f"is after the end of the run; must be before run.duration ({duration_s:g} s)"
+            when = "after" if start_s > duration_s else "at"
+            problem = f"is {when} the end of the run; must be before run.duration ({duration_s:g} s)"
             yield SettingError(key, start_s, problem)
 
 

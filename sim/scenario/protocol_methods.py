@@ -39,7 +39,8 @@ def unsound_methods(kind: type) -> Iterator[str]:
                 yield from _signature_error(cls, name, value, ours[name])
             elif _is_method(value) and (name in verbs or (name in declared and name not in ours)):
                 if not getattr(_function(value), "__override__", False):
-                    hides = "replaces a method that coterie calls: rename it, or mark it with @override"
+                    what = "a method" if name in verbs else "an attribute"
+                    hides = f"replaces {what} of coterie: rename it, or mark it with @override"
                     yield f"{location_text(value)}: {cls.__name__}.{name} {hides}"
             elif name not in ours and name not in declared and not name.startswith("_"):
                 yield from _unused_attribute_error(cls, name, value, kind)

@@ -197,14 +197,14 @@ def _scenario(
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
     if (other := value_at(raw, "sweep.scenario")) is not None:
-        raise UserError(f"contains only a sweep of {show(other)}: run it with coterie sweep")
+        raise UserError(f"is a sweep of {show(other)}: run it with coterie sweep")
     named, users = value_at(raw, "protocol.name"), None
     if method is not None:
         users = given_protocol(method)
         set_value_at(raw, "protocol.name", users.name)
     parts = _scenario_fields(_File(raw, overrides, unset), named, seed, code, users)
     if users is not None and users.file is not None and not users.file.is_file():
-        notice = f"{users.label} is defined in a notebook: its cell in the results may not run on its own"
+        notice = f"{users.label} is not defined in a file: its source in the results may not run on its own"
         parts["notices"] = (*parts["notices"], notice)
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(overrides=given, **parts)
@@ -329,7 +329,7 @@ def _scenario_fields(
     plugins = (chosen, *plugins) if chosen.sources is not None else plugins
     for hidden in dict.fromkeys([name for each in plugins if each.sources for name in each.sources.hidden()]):
         package = hidden.partition("/")[0].removesuffix(".py")
-        notices.append(f"`import {package}` finds the package of coterie, not {hidden} next to the method")
+        notices.append(f"`import {package}` finds the package of coterie, not {hidden} next to your code")
     more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
     return dict(sections) | more
 

@@ -41,7 +41,7 @@ def fit_to_duration(raw: dict[str, Any], stated: Collection[str]) -> list[str]:
         if left_out := len(events) - len(kept):
             set_value_at(raw, key, kept)
             lines.append(
-                f"left out of {key}: entries that start after the end of the run "
+                f"left out of {key}: entries that do not start before the end of the run "
                 f"({left_out:,} of {len(events):,})"
             )
     return lines

@@ -246,7 +246,8 @@ def make_cell(
         unknown = f"client {excluded[-1]}; must be from 0 to {count - 1}"
         what = unknown if is_unknown else f"all {count} clients; must leave at least one"
         cases = ", ".join(str(value) for choice in excluding for value in choice.values.values())
-        raise UserError(f"sweep.case: {cases} excludes {what}", of_all.file)
+        verb = "excludes" if len(excluding) == 1 else "together exclude"
+        raise UserError(f"sweep.case: {cases} {verb} {what}", of_all.file)
     cell = SweepCell(
         values=values,
         seed=seed,
@@ -290,8 +291,8 @@ def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, 
     named += [(f"case.{number}.without", axis) for number, case in enumerate(cases) for axis in case.without]
     for key, axis in named:
         if axis not in axes:
-            known = ", ".join(axes) or "none"
-            raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; must be one of {known}")
+            known = f"must be one of {', '.join(axes)}" if axes else "the sweep has no axes"
+            raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; {known}")
     if compare.baseline is not None:
         parse_axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
@@ -401,7 +402,7 @@ def parse_axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str
         if called or (type(each) is not str and parsed(value) == each):
             return axis, str(each)
     if not axes:
-        raise UserError(f"{option} {text}: the runs have no axes; omit the option")
+        raise UserError(f"{option} {text}: the runs have no axes; omit it")
     known = "; ".join(
         f"{axis}={'|'.join(str(names[axis].get(value, value)) for value in values)}"
         for axis, values in axes.items()

@@ -71,13 +71,16 @@ class Comparison:
         self.groups = _groups(study)
         self.metrics = tuple(metrics or study.defaults.metrics or self._usual_metrics())
         self.target: float | None = study.defaults.target if target is None else target
-        self._require_target()
+        self._require_target("the sweep's target" if target is None else "--target")
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
         stated = study.defaults.by  # unless it is no axis of these runs
         chosen = None if by is None else study.axis(by)
         self.by = chosen or (stated if stated in study.axes else None) or self._usual_by()
         if self.by is not None and self.by not in study.axes:
-            raise UserError(f"--by {by}: unknown axis; must be one of {', '.join(study.axes) or 'none'}")
+            known = (
+                f"must be one of {', '.join(study.axes)}" if study.axes else "the runs have no axes; omit it"
+            )
+            raise UserError(f"--by {by}: unknown axis; {known}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
         self._states_baseline = baseline is not None or study.defaults.baseline is not None
@@ -105,11 +108,11 @@ class Comparison:
         try:
             return parse_axis_value(self.study.named(stated), self.study.axes, "sweep.compare.baseline")
         except UserError:  # runs with the baseline may be missing
-            other = "nothing" if first is None else " = ".join(first)
-            self._notices.append(f"no run has the sweep's baseline {stated}; the baseline is {other}")
+            other = "there is no other" if first is None else f"the baseline is {' = '.join(first)}"
+            self._notices.append(f"no run has the sweep's baseline {stated}; {other}")
             return first
 
-    def _require_target(self) -> None:
+    def _require_target(self, stated: str) -> None:
         """Raise UserError for a target that all runs reach at the start, or that no run can reach."""
         if self.target is None:
             return
@@ -119,7 +122,7 @@ class Comparison:
         meant = f"; did you mean {self.target / 100:g}?" if most < self.target <= 100 * most else ""
         allowed = f"more than {least:g} and at most {most:g}" if most < math.inf else "finite"
         raise UserError(
-            f"--target {self.target:g}: the target of {self.study.measure} must be {allowed}{meant}"
+            f"{stated} {self.target:g}: the target of {self.study.measure} must be {allowed}{meant}"
         )
 
     def _require_metrics(self, option: str) -> None:
@@ -154,7 +157,7 @@ class Comparison:
         return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
 
     def until_s(self, metric: str, *groups: SeedGroup) -> float:
-        """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN without any newcomers.
+        """Return the cut-off (s) of the restricted mean of one of `WAITS`; NaN if no run has such waits.
 
         It is the longest time known for all runs with the same value of `by` as one of `groups`. Other values
         of `by` have other cut-offs: if newcomers leave after 10 s in some runs, longer times are unknown

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def runs_in(folder: Path) -> list[Row]:
-    """Return every run in a folder and its subfolders, by name. Raises UserError if the folder is missing.
+    """Return the runs at and directly in a folder, by name. Raises UserError if the folder is missing.
 
     Running, killed and damaged runs are included, with the facts known about them.
     """

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.kaplan_meier import CensoredTimes, survival, survival_known_until
+from sim.results.measures import measure_called
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _COLOURS = [LIGHT[name] for name in HUES]  # lines also differ by marker
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
-_CAUGHT_UP = "; caught up: reached 90% of other clients' accuracy"
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
 _DPI, _MARGIN_INCHES = 200, 0.1
@@ -343,8 +343,10 @@ def _catching_up(comparison: Comparison) -> Figure | None:
     times = np.linspace(0, longest, 201)
     rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
     curves = {group: mean_curve(np.array(shares)) for group, shares in rows.items() if shares}
+    measure = measure_called(comparison.study.measure)
+    caught_up = f"caught up: reached {measure.caught_up} of other clients' {measure.name}"
     y = "newcomers that have not caught up [%]"
-    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}{_CAUGHT_UP}"
+    names = "time since arrival [s]", y, f"Kaplan-Meier, {_seeds(comparison)}; {caught_up}"
     return _draw_panels(comparison, curves, times, names, (0, 100), steps=True)
 
 

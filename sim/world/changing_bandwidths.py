@@ -107,5 +107,7 @@ class ChangingBandwidthFromMahimahi(ChangingBandwidth):
 
 def _milliseconds(source: InputFile, number: int, line: str) -> int:
     if not (line.isascii() and line.isdecimal() and len(line) <= len(str(_MS_MAX))):
-        raise source.refusal(f"{line[:20]!r} must be a whole number of milliseconds", f"line {number}")
+        most = f"at most {len(str(_MS_MAX))} digits"
+        problem = f"{line[:20]!r} must be a whole number of milliseconds, with {most}"
+        raise source.refusal(problem, f"line {number}")
     return int(line)

@@ -79,7 +79,7 @@ def test_a_link_without_a_target_is_kept(tmp_path: Path) -> None:
 )
 def test_names_that_are_no_modules_are_refused(name: str, tmp_path: Path) -> None:
     code, written, said = _init("--out", tmp_path / "new", "--", name)
-    assert (code, written) == (2, "") and "must consist of lowercase letters" in said
+    assert (code, written) == (2, "") and "must consist of at most 100 lowercase letters" in said
     assert not (tmp_path / "new").exists()
 
 

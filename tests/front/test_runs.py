@@ -130,7 +130,7 @@ def test_a_class_of_a_notebook_is_run_and_its_cell_is_kept(
     assert set(run.metrics.filter(name="iterations", time=8.0)["value"]) == {16.0}
     [kept] = run.directory.glob("protocol-*/*.py")
     assert kept.read_text(encoding="utf-8") == cell
-    assert "Written is defined in a notebook" in capsys.readouterr().err
+    assert "Written is not defined in a file" in capsys.readouterr().err
     kept.write_text(f"from coterie import Client\n\n{cell}", encoding="utf-8")  # by hand it is a file again
     again = coterie.run(CONTENTS, protocol=f"{kept}:Written", out="again", quiet=True)
     assert again.summary["trace_hash"] == run.summary["trace_hash"]
@@ -325,7 +325,7 @@ def test_a_file_that_coterie_hides_is_told_of(here: Path, capsys: pytest.Capture
         (here / "simple_math.py").write_text("", encoding="utf-8")
         (here / "mine.py").write_text(mine.format(imported), encoding="utf-8")
         coterie.run(CONTENTS, protocol="mine.py:Mine", overwrite=True)
-        said = "`import sim` finds the package of coterie, not sim.py next to the method"
+        said = "`import sim` finds the package of coterie, not sim.py next to your code"
         assert (said in capsys.readouterr().err) == told
 
 

@@ -69,7 +69,7 @@ def net(classes):
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        (["model={name='net.py:net'}"], "its batch normalization and dropout layers"),
+        (["model={name='net.py:net'}"], "its batch normalization or dropout layers"),
         (
             ["protocol={name='mapl'}", "model={name='decoupled', backbones=['small-mlp']}"],
             "the method's loss",

@@ -194,7 +194,7 @@ WRONG = {  # what the function returns, and what is said of it
     "batches": ("[(x, y)] * 3", r"y has shape \(3, 30\)"),
     "samples of different shapes": (
         "[(x[0], 0), (x[0, :1], 1)]",
-        r"sample 1 has 2 values and x of shape \(\(1,\),\); must have 2 and \(\(2,\),\)",
+        r"sample 1 has 2 values and x of shape \(1,\); must have 2 values and x of shape \(2,\)",
     ),
     "samples without labels": ("iter(x)", r"sample 0 is array.*; must be \(x, y\)"),
     "another part": ('{"train": (x, y), "valid": (x, y)}', "a dict with 'train', 'valid'; must have train"),

@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a subset of a folder": (
         {},
         {"subset": "plain"},
-        "data.subset applies only to the Hub; data.source = .*s is a folder",
+        "data.subset applies only to the Hub; data.source = .*s is the path of a folder",
     ),
 }
 

@@ -339,7 +339,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "none for training": (
         lambda folder: only("test/Cat/1.png")(folder) or with_file("val/Cat/1.png")(folder),
-        "s: has only test, val, and train has no folder of a class",
+        "s: has only test, val, and no folder train",
     ),
     "another part": (
         with_file("train/Cat/1.png"),

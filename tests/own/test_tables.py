@@ -175,7 +175,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "mixed types": (
         PEOPLE.replace("60,", "old,"),
         {},
-        "row 4: column 'age' is 'old'; must be a finite float32 number, as in other rows",
+        "row 4: column 'age' is 'old'; must be a finite float32 number",
     ),
     "too few values": (
         PEOPLE.replace("60,Zug,", "60,"),

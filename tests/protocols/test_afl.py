@@ -92,7 +92,7 @@ def test_who_goes_has_no_weight_and_who_comes_has_one() -> None:
 def test_it_is_sgd() -> None:
     with pytest.raises(UserError, match=r"training.optimizer.*descent and ascent"):
         make(QUADRATIC, "protocol.name=afl", "training.optimizer=adam")
-    with pytest.raises(UserError, match=r"training.momentum.*without momentum"):
+    with pytest.raises(UserError, match=r"training.momentum.*must be 0, as in plain SGD"):
         make(QUADRATIC, "protocol.name=afl", "training.momentum=0.5")
 
 

@@ -198,7 +198,7 @@ def test_optimal_collaborators_by_both_rules() -> None:
 
 
 def test_impossible_orders_are_refused() -> None:
-    with pytest.raises(ValueError, match="cannot all be"):
+    with pytest.raises(ValueError, match="must be 0 or more, and less than 1 / "):
         projected_step([0.5, 0.5], [0.0, 0.0], 0.1, 0.5, "clip")
     with pytest.raises(ValueError, match="unknown projection"):
         projected_step([0.5, 0.5], [0.0, 0.0], 0.1, 0.1, "sphere")

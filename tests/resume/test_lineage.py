@@ -307,7 +307,7 @@ def test_a_fork_without_a_client_loses_it_right_after_its_time(tmp_path: Path) -
     assert unknown.exit_code == 2 and "--without client-9: must be from 0 to 5, or a name" in unknown.stderr
     returning = coterie("fork", path, "--at", "3 s", "--without", 2, "--quiet")
     assert returning.exit_code == 2
-    assert "--without 2: a churn entry of the run lets this client rejoin at 4.6 s" in returning.stderr
+    assert "--without 2: a churn entry of the run can let this client rejoin at 4.6 s" in returning.stderr
 
 
 @pytest.mark.hypothesis

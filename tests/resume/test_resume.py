@@ -184,7 +184,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
 
     first = run(tmp_path, QUADRATIC, "run.duration=1 s", "run.evaluate_every=500 ms").directory
     assert first is not None
-    assert "not a run that can be resumed" in refusal(tmp_path / "nothing")
+    assert "nothing: no such folder" in refusal(tmp_path / "nothing")
     assert "ended at 1 s; pass a later --until to extend it" in refusal(first)
     crash = tmp_path / "crash"
     crash.mkdir()

@@ -93,7 +93,10 @@ def test_the_samples_are_those_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
-        (np.zeros(4), r"inputs have shape \[4\]; must be \[B, 4\], or a handle on B x 4 numbers"),
+        (
+            np.zeros(4),
+            r"inputs have shape \[4\]; must be \[B, 4\], B at least 1, or a handle on B x 4 numbers",
+        ),
         (np.zeros((2, 5)), r"inputs have shape \[2, 5\]; must be"),
         (np.zeros((0, 4)), r"inputs have shape \[0, 4\]; must be"),
         (np.full((1, 4), 1e39), "must be finite"),
@@ -146,10 +149,11 @@ def test_labels_of_a_regression_are_its_targets(tmp_path: Path) -> None:
 def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
     texts = load_scenario(world(tmp_path))
     with ran(QUADRATIC) as points, closing(build(texts)) as adapters:
-        for simulation in (points, adapters):
+        lacks = "have neither classes nor targets", "are not floating-point numbers"
+        for simulation, lack in zip((points, adapters), lacks, strict=True):
             compute = simulation.clients[0].compute
             for what, call in {"inputs": compute.inputs, "labels": compute.labels}.items():
-                problem = f"{what}: samples of this task are not floating-point numbers"
+                problem = f"{what}: samples of this task {lack}"
                 with pytest.raises(ValueError, match=problem):
                     call()
 

@@ -50,9 +50,9 @@ def test_later_events_are_left_out(tmp_path: Path) -> None:
     assert short.run.evaluate_every.seconds == 3.0
     assert short.notices == (
         "run.evaluate_every is longer than the run, and is now 3 s",
-        "left out of churn: entries that start after the end of the run (1 of 2)",
-        "left out of change: entries that start after the end of the run (1 of 1)",
-        "left out of network.partition: entries that start after the end of the run (1 of 1)",
+        "left out of churn: entries that do not start before the end of the run (1 of 2)",
+        "left out of change: entries that do not start before the end of the run (1 of 1)",
+        "left out of network.partition: entries that do not start before the end of the run (1 of 1)",
     )
     again = loaded(tmp_path, text=to_toml(short))
     assert to_toml(again) == to_toml(short) and not again.notices
@@ -62,7 +62,7 @@ def test_what_a_file_or_an_option_states_itself_is_still_refused(tmp_path: Path)
     for text in (QUADRATIC + LATE, QUADRATIC):
         with pytest.raises(UserError, match=r"run\.evaluate_every = \"5 s\": must be at most the duration"):
             loaded(tmp_path, text=text.replace('duration = "10 s"', 'duration = "3 s"'))
-    with pytest.raises(UserError, match=r"churn\.1\.at = \"6 s\": is after the end of the run"):
+    with pytest.raises(UserError, match=r"churn\.1\.at = \"6 s\": is at the end of the run"):
         loaded(tmp_path, text=(QUADRATIC + LATE).replace('duration = "10 s"', 'duration = "6 s"'))
     with pytest.raises(UserError, match=r"run\.evaluate_every = \"4 s\" \(from --set\): must be"):
         loaded(tmp_path, "run.duration=3 s", "run.evaluate_every=4 s")

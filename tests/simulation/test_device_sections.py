@@ -166,7 +166,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ('\n[[devices.class]]\nname = "a"\nshare = 1\n', "class.0.slowdown: set 'slowdown', 'step_"),
         ("\n[[devices.override]]\nclients = [3, 1]\nslowdown = 1e4\n" * 2, "client 3 multiply to 1e+08"),
         ("\n[[devices.override]]\nclients = [3]\nslowdown = 1e-4\n" * 2, "must be from 1e-06 to 1,000,000"),
-        (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: the factors of simultaneous slow"),
+        (SLOW.format("1 s", "2 s") * 17, "slowdown.16.factor = 1000000.0: the product of the factors of"),
         ('\n[[devices.class]]\nname = "a"\n', "set exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\nslowdown = 2\n', "there is no client 77"),
         (

@@ -269,7 +269,7 @@ def test_parts_of_batches_and_all_ways_lead_to_the_same_numbers(tmp_path: Path) 
 
 def test_clients_devices_must_hold_the_base(tmp_path: Path) -> None:
     scenario = load_scenario(world(tmp_path), ["devices.memory=20 kB"])
-    with pytest.raises(UserError, match=r"devices.memory: .* optimizer state\), 25,920 bytes of constants"):
+    with pytest.raises(UserError, match=r"devices.memory: .* gradient\), 25,920 bytes of constants"):
         build(scenario)
 
 

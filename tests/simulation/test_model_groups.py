@@ -125,7 +125,7 @@ def test_models_of_two_widths_cannot_be_averaged() -> None:
         (("model_group.0.share=0.5",), "model_group.0.share = 0.5"),
         (
             ('model_group.0.model={ name = "logistic-regression" }',),
-            "model_group.0.model: is the same as",
+            r"model_group.0.model: is the same model as \[model\]",
         ),
         (('model_group.0.model={ name = "point" }',), 'model_group.0.model.name = "point".*does not support'),
         (('model_group.0.model={ name = "mlp", hidden = [0] }',), "model_group.0.model.hidden"),

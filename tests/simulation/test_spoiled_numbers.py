@@ -100,7 +100,9 @@ def test_what_would_happen_too_often(tmp_path: Path, overrides: list[str], probl
 
 
 def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.dimension = 100000.*: 6 clients .* make 600,006,000"):
+    with pytest.raises(
+        UserError, match=r"data\.dimension = 100000.*: with this value, 6 clients have 600,006,000"
+    ):
         load(tmp_path, QUADRATIC, "data.dimension=100000", "data.samples=1000")
 
 

@@ -122,19 +122,19 @@ REFUSED = {
     ),
     "a verb of clients": (
         with_client("    async def sleep(self, seconds):  # here\n        pass\n"),
-        "Own.sleep replaces a method that coterie calls: rename it, or mark it with @override",
+        "Own.sleep replaces a method of coterie: rename it, or mark it with @override",
     ),
     "a verb of clients, without its arguments": (
         with_client("    def train(self):  # here\n        pass\n"),
-        "Own.train replaces a method that coterie calls",
+        "Own.train replaces a method of coterie",
     ),
     "a verb that each client is given": (
         with_client("    def observe(self):  # here\n        pass\n"),
-        "Own.observe replaces a method that coterie calls",
+        "Own.observe replaces a method of coterie",
     ),
     "a verb of servers": (
         with_server("    async def ask(self, peer):  # here\n        pass\n"),
-        "Coordinator.ask replaces a method that coterie calls",
+        "Coordinator.ask replaces a method of coterie",
     ),
     "a step with an argument": (
         with_client("").replace("step(self):", "step(self, number):  # here"),

@@ -234,7 +234,7 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
         ),
         (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
-        (ALONE.replace('"study.toml"', '"loss.toml"'), "contains only a sweep of"),
+        (ALONE.replace('"study.toml"', '"loss.toml"'), "is a sweep of"),
     ],
 )
 def test_what_is_wrong_with_a_sweep_alone_is_said(tmp_path: Path, text: str, said: str) -> None:

@@ -149,7 +149,9 @@ def select_used_columns(section: TabularData, part: TablePart) -> TablePart:
     if absent := [name for name in used if name not in frame.columns]:
         raise file.refusal(f"has no column {excerpt(absent[0])}; it has {excerpt(frame.columns)}")
     if unknown := [name for name in section.categorical if name not in used]:
-        raise file.refusal(f"has no column {excerpt(unknown[0])}; correct data.categorical")
+        name = excerpt(unknown[0])
+        problem = f"does not use column {name}" if unknown[0] in frame.columns else f"has no column {name}"
+        raise file.refusal(f"{problem}; correct data.categorical")
     texts = [name for name in used if name not in needed and not frame[name].dtype.is_numeric()]
     figures = len(used) - len(texts) - len(needed)
     at_once = len(needed) + (1 if texts else 0)  # text features are converted one at a time
@@ -204,8 +206,8 @@ def _labels(
         classes = sorted_texts(as_text(column).unique())
     if not 2 <= len(classes) <= CLASSES_MAX:
         raise train.file.refusal(
-            f"column {excerpt(label)} has {len(classes):,} different values; must have from 2 to "
-            f"{CLASSES_MAX:,} values, the classes"
+            f"column {excerpt(label)} must have from 2 to {CLASSES_MAX:,} different values, the classes, not "
+            f"{len(classes):,}"
         )
     indices = {name: category_indices(table, label, classes) for name, table in tables.items()}
     for name, table in tables.items():
@@ -262,7 +264,7 @@ def number_column(part: TablePart, name: str, start: int = 0) -> pl.Series:
     if bad.any():
         value = column[first_true_row(bad)]
         raise part.file.refusal(
-            f"column {excerpt(name)} is {excerpt(value)}; must be a finite float32 number, as in other rows "
+            f"column {excerpt(name)} is {excerpt(value)}; must be a finite float32 number "
             "(list a column of categories in data.categorical, and texts for missing values in "
             "data.missing_values)",
             part.row(bad),
@@ -329,9 +331,10 @@ def encoded(
     rows, width = len(part.frame), sum(column.width for column in columns)
     if rows * width > _NUMBERS_MAX:
         widest = max(columns, key=lambda column: column.width)
+        most = f"{excerpt(widest.name)} alone has {widest.width:,} categories"
+        hint = "" if widest.categories is None else f" ({most})"
         raise part.file.refusal(
-            f"has {rows:,} rows of {width:,} numbers; must have at most {_NUMBERS_MAX:,} numbers "
-            f"({excerpt(widest.name)} alone has {widest.width:,} categories)"
+            f"has {rows:,} rows of {width:,} numbers; must have at most {_NUMBERS_MAX:,} numbers{hint}"
         )
     part.file.require_room(rows * width * _NUMBER_BYTES)
     found = np.zeros((rows, width), dtype=np.float64 if wide else np.float32)

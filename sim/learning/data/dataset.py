@@ -148,10 +148,8 @@ class LabelledData(DataSection):
 def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Iterator[SettingError]:
     """Yield an error for a setting of generated data if the data would have too many `numbers`."""
     if numbers > NUMBERS_MAX:
-        problem = (
-            f"{clients:,} clients with this many samples make {numbers:,} numbers, which do not fit in memory"
-        )
-        yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,}")
+        problem = f"with this value, {clients:,} clients have {numbers:,} numbers, which do not fit in memory"
+        yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,} numbers")
 
 
 def names_in_one_line(names: Sequence[str]) -> str:

@@ -42,7 +42,8 @@ class HuggingFaceData(HuggingFaceKeys):
             if os.path.exists(path) or os.path.isabs(self.source):
                 if stated:
                     raise UserError(
-                        f"data.{stated[0]} applies only to the Hub; data.source = {path} is a folder"
+                        f"data.{stated[0]} applies only to the Hub; data.source = {path} is the path of a "
+                        "folder"
                     )
                 return path
         looked = (

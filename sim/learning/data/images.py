@@ -129,7 +129,7 @@ class ImageData(LabelledData):
             wanted = ", ".join(map(str, self.input_shape))
             raise file.refusal(
                 f"images have type {images.dtype} and shape {images.shape}; must be bytes (uint8) of "
-                f"shape (images, {wanted})"
+                f"shape (images, {wanted}), at least one image"
             )
         flat = images.reshape(len(images), -1)
         blank = int((flat.max(axis=1) == flat.min(axis=1)).sum())

@@ -1,6 +1,6 @@
 """User-defined data: the result of a function, arrays or a data set of torch, read once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,31 +70,34 @@ class OwnData(PluginSection, UserArrays):
     def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
         """Stack the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
-        numbers, first = 0, None
+        numbers, first, several = 0, "", False
         for index, sample in enumerate(samples):
             if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
                 raise self._refuse(f"sample {index} is {sample!r:.60}; must be (x, y) or (x, y, client)")
             several = isinstance(sample[0], tuple)
             x, others = sample[0] if several else sample[:1], sample[1:]
             x, others = [[self._plain(index, each) for each in values] for values in (x, others)]
-            form = (several, len(sample), *[each.shape for each in x])
+            form = _form_text(len(sample), [each.shape for each in x], several=several)
             first = first or form
             if form != first:
-                raise self._refuse(
-                    f"sample {index} has {form[1]} values and x of shape {form[2:]}; must "
-                    f"have {first[1]} and {first[2:]}, as in the first"
-                )
+                raise self._refuse(f"sample {index} has {form}; must have {first}, as in the first")
             rows.append((x, *others))
             numbers += 1 + sum(each.size for each in x)
             if numbers > NUMBERS_MAX:
                 raise self._refuse(
                     f"more than {NUMBERS_MAX:,} numbers; return fewer (is the iterator endless?)"
                 )
-        if first is None:
+        if not first:
             raise self._refuse(f"{names[0]}: no samples; return at least one (an iterator is read once)")
         inputs, *labels = zip(*rows, strict=True)
         x = tuple(map(np.stack, zip(*inputs, strict=True)))
-        return ArraysPart(names, x if first[0] else x[0], *map(np.stack, labels))
+        return ArraysPart(names, x if several else x[0], *map(np.stack, labels))
 
     def _plain(self, index: int, value: Any) -> np.ndarray:
         return as_array(value, f"sample {index}", self._refuse)
+
+
+def _form_text(values: int, shapes: Sequence[tuple[int, ...]], *, several: bool) -> str:
+    """Describe the form of a sample: its number of values, and the shape of x, or of the arrays in x."""
+    x = f"a tuple x of shapes {', '.join(map(str, shapes))}" if several else f"x of shape {shapes[0]}"
+    return f"{values} values and {x}"

@@ -159,7 +159,10 @@ def _pixels(split: Split, image: str, rows: np.ndarray) -> np.ndarray:
     """Return the images of some rows, uint8 [rows, channels, height, width]. Raises UserError."""
     from sim.learning.data.pictures import pixels
 
-    column = split.table[image] if image in split.table.column_names else pa.chunked_array([], pa.null())
+    if image not in split.table.column_names:
+        problem = f"has no column {excerpt(image)}, the column of images in the training split"
+        raise split.folder.refusal(problem)
+    column = split.table[image]
     fields = {field.name: field.type for field in column.type} if pa.types.is_struct(column.type) else {}
     if fields.get("bytes") not in (pa.binary(), pa.large_binary()):
         raise split.folder.refusal(

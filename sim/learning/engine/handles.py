@@ -376,9 +376,10 @@ def known_values_handle(engine: VectorEngine, values: Any) -> Vector:
 
     tensor = torch.as_tensor(values).detach()
     if tensor.dim() > 1 or tensor.dtype.is_complex:
+        hint = "; `flatten()` reduces several dimensions" if tensor.dim() > 1 else ""
         raise ValueError(
             f"a vector has real numbers in one dimension, not shape {tuple(tensor.shape)} and type "
-            f"{tensor.dtype}; `flatten()` reduces several dimensions"
+            f"{tensor.dtype}{hint}"
         )
     if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:
         raise ValueError(

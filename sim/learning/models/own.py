@@ -139,8 +139,8 @@ def _require_computable(path: str, part: nn.Module) -> None:
     at = path or "the model"
     if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout:
         raise ValueError(
-            f"{path} drops values by random numbers of torch, which are not separate for each client: "
-            f"set {path}.dropout = 0.0 (nn.Dropout works)"
+            f"{at} drops values by random numbers of torch, which are not separate for each client: "
+            f"set {f'{path}.' if path else 'its '}dropout = 0.0 (nn.Dropout works)"
         )
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
         raise ValueError(

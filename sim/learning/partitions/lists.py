@@ -94,7 +94,7 @@ def partition_from_lists(
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
     if "train" not in parts or set(parts) - set(PARTS):
-        raise refuse(f"has {', '.join(map(repr, parts)):.60}; must be {_FORM}")
+        raise refuse(f"has {', '.join(map(repr, parts)) or 'nothing':.60}; must be {_FORM}")
     train, test, held_back = len(labels.train), len(labels.test), len(labels.validation)
     counts = {"train": train, "test": test, "validation": train + held_back}
     rows = {name: _checked(lists, name, clients, counts[name], refuse) for name, lists in parts.items()}

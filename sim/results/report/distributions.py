@@ -21,9 +21,10 @@ _LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logar
 
 
 def levels(view: RunView) -> list[float]:
-    """Return the accuracies whose times are reported: the target, and the last multiples of 10% reached.
+    """Return the levels whose times are reported: the target, and the last multiples of 10% reached.
 
-    Empty if evaluations measure only a part of the clients, since the times of the other clients are unknown.
+    Empty for other measures than shares such as the accuracy, and if evaluations measure only a part of the
+    clients, since the times of the other clients are unknown.
     """
     if view.measure is None or view.evaluate_share < 1:
         return []

@@ -52,7 +52,7 @@ from sim.results.view import RunView
 _LEAST_HEAT_MAP_PX = 720  # below this width, cells and labels of a heat map are unreadable
 _LEAST_TIMELINE_PX = 560
 _REACHED = (
-    "The times at which the mean accuracy, half of the clients and 90% of the clients first reached "
+    "The times at which the mean, half of the clients and 90% of the clients first reached "
     "each level, and the bytes that all clients had sent when the mean reached the level."
 )
 _NOTHING = Cell(text.NOTHING, None)

@@ -144,7 +144,7 @@ class _Rates:
 
 
 def _require_for_budget(scenario: Scenario, budget_j: float, clients: Clients) -> None:
-    """Raise UserError if a budget of energy needs a constant that the scenario does not state."""
+    """Raise UserError if a budget of energy needs a constant that is not stated, or may never be used up."""
     about = f'run.budget.energy = "{ENERGY.format(budget_j)}"'
     powers = [watts for watts, _ in clients.values()]
     if None in powers:

@@ -129,7 +129,7 @@ class Checkpoint:
         """Return the checkpoint of a file, and its stated checksum, without reading tensors."""
         try:
             if not file.is_file():  # reading from a pipe may wait forever
-                raise ValueError("must be a regular file")
+                raise ValueError("it is not a regular file")
             contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             form, checksum = contents.pop("form"), contents.pop("checksum", 0)
             if form == _FORM:

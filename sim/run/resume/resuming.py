@@ -45,7 +45,6 @@ from sim.world.participants import client_name, client_number
 
 _NEEDED = ("scenario.toml", READS)
 _SOON_S = 1e-6  # from a fork to its first change: a fork has all events of its moment
-_WITHOUT = "delete it to resume the run from its start"
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,9 @@ class ResumableRun:
         # Do not silently restart a run. A fork may restart if all errors are about other versions.
         only_others = fork_s is not None and all(isinstance(error, OtherVersion) for error in unusable)
         if at is None and unusable and not only_others:
-            raise UserError("\n".join(f"{error}; {_WITHOUT}" for error in unusable))
+            what = "it" if len(unusable) == 1 else "all of them"
+            found_wrong = "\n".join(map(str, unusable))
+            raise UserError(f"{found_wrong}; delete {what} to compute the run from its start")
         cut_short = None if finished or fork_s is not None else results
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
@@ -302,7 +303,7 @@ def _require_no_return(parent: Scenario, clients: Sequence[int], fork_s: float) 
         named = set(clients) & set(entry.clients or clients)  # a share or a cluster may include any client
         if entry.event in ("join", "rejoin") and entry.at > fork_s and named:
             raise UserError(
-                f"--without {min(named)}: a churn entry of the run lets this client {entry.event} at "
+                f"--without {min(named)}: a churn entry of the run can let this client {entry.event} at "
                 f"{entry.at:g} s, after the fork; remove the entry from a copy of the scenario, and run that"
             )
 
@@ -318,9 +319,12 @@ def result_folders(path: Path) -> tuple[Path, ...]:
     if path.name in ("", ".."):
         path = path.resolve()  # to get a name and a parent folder
     found = [path] if path.exists() else abandoned_folders(path)
+    if not found:
+        raise UserError(f"{path}: no such folder, and no killed run of this name")
     resumable = _resumable(found)
     if not resumable:
-        raise UserError(f"{path} is not a run that can be resumed: it has no {' and '.join(_NEEDED)}")
+        missing = " and no ".join(name for name in _NEEDED if not os.path.isfile(found[0] / name))
+        raise UserError(f"{path} is not a run that can be resumed: it has no {missing}")
     return resumable
 
 

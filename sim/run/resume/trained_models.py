@@ -67,18 +67,18 @@ class TrainedModel:
 
     @torch.no_grad()
     def outputs(self, inputs: np.ndarray | Tensor) -> np.ndarray:
-        """Return the outputs [N, ...] for inputs [N, ...]. Raises UserError for inputs of another shape."""
+        """Return the outputs [N, ...] for inputs [N, ...]. Raises UserError for unsuitable inputs."""
         shape = self.architecture.input_shape
         try:
             x = torch.as_tensor(np.asarray(inputs))
         except (TypeError, ValueError, RuntimeError):
             raise UserError(f"inputs: must be an array of numbers, [samples, {_shape_text(shape)}]") from None
-        if not len(x) or x.is_complex():
-            raise UserError(f"inputs: must {'have at least one sample' if not len(x) else 'be real numbers'}")
-        if tuple(x.shape[1:]) != shape:
+        if not x.dim() or tuple(x.shape[1:]) != shape:
             raise UserError(
                 f"inputs have the shape [{_shape_text(x.shape)}]; must be [samples, {_shape_text(shape)}]"
             )
+        if not len(x) or x.is_complex():
+            raise UserError(f"inputs: must {'have at least one sample' if not len(x) else 'be real numbers'}")
         x = x.long() if self.task == "language" else x.float()
         return torch.cat([self.architecture.forward(self.values, part) for part in x.split(_AT_ONCE)]).numpy()
 

@@ -31,7 +31,7 @@ class RemainingTimeEstimate:
         self._looks: deque[tuple[float, float]] = deque()  # (real time, share done)
 
     def remaining_s(self, elapsed_s: float, share: float) -> float | None:
-        """Return the wall-clock seconds until the share is 1; None if there is too little data."""
+        """Return the wall-clock seconds until the share is 1; None if they cannot be estimated yet."""
         looks = self._looks
         if not looks or elapsed_s - looks[-1][0] >= _OFTEN_S:
             looks.append((elapsed_s, share))

@@ -47,7 +47,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def first_device(devices: Sequence[str], name: str) -> torch.device:
-    """Return the first of `engine.devices`. Raises UserError if `name` is not "auto", or a GPU is missing."""
+    """Return the first of `engine.devices`.
+
+    Raises UserError if `name` is not "auto", if a GPU is missing, or if the GPUs are of different kinds.
+    """
     stated = f"engine.devices = {json.dumps(devices)}"
     if name != "auto":
         raise UserError(f"{stated} cannot be combined with --device {name}; remove one of them")
@@ -86,7 +89,7 @@ def require_divisible_batches(scenario: Scenario, learning: Learning) -> None:
     for own in learning.kinds.values() if scenario.engine.micro_batch is not None else ():
         needs_all = own.views > 1 or not hasattr(own.objective, "each")
         if needs_all or own.architecture.untrained:
-            reason = "the method's loss" if needs_all else "its batch normalization and dropout layers"
+            reason = "the method's loss" if needs_all else "its batch normalization or dropout layers"
             raise UserError(
                 f"engine.micro_batch = {scenario.engine.micro_batch}: {own.architecture.key} needs whole "
                 f"batches, because of {reason}; remove the key"

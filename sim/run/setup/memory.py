@@ -70,11 +70,12 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: DeviceMemor
     available, device = room.size_bytes, room.where
     largest = max(each, key=_step_bytes)
     if _step_bytes(largest) > available:
+        state = ", the optimizer's state" if largest.state_vectors else ""
         raise UserError(
             f'model.name = "{scenario.model.name}", training.batch_size = {largest.batch_size}: a '
             f"training step takes at least {_gb(_step_bytes(largest))}, for a model of "
-            f"{largest.model.numel:,} parameters, its gradient, its optimizer{_constants_text(largest)} and "
-            f"a batch, but {device} has {_gb(available)}; use a smaller model or a smaller batch"
+            f"{largest.model.numel:,} parameters, its gradient{state}{_constants_text(largest)} and a batch, "
+            f"but {device} has {_gb(available)}; use a smaller model or a smaller batch"
         )
     # With a server, only a share of the clients holds a model at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
@@ -88,10 +89,12 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: DeviceMemor
         )
     if held + own > available:
         besides = f", and other data of the method ({_gb(own)}), take" if own else " take"
+        clients = f"{len(each):,} clients"
+        who = clients if share == 1 else f"a share of {share:g} of {clients}"
         raise UserError(
-            f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers{besides} "
-            f"at least {_gb(held + own)}, with up to {largest.model.numel:,} parameters per model, but "
-            f"{device} has {_gb(available)}; use fewer clients or a smaller model"
+            f"clients.count = {len(each)}: the models of {who} and their optimizers{besides} at least "
+            f"{_gb(held + own)}, with up to {largest.model.numel:,} parameters per model, but {device} has "
+            f"{_gb(available)}; use fewer clients or a smaller model"
         )
 
 

@@ -46,9 +46,11 @@ def models_of_clients(
     of_group = [_models(scenario, model, groups, dataset, folder, made) for model in models]
     each = tuple([of_group[group][client] for client, group in enumerate(groups)])
     for number, found in enumerate(of_group[1:]):
-        if found[0].key in [other[0].key for other in of_group[: number + 1]]:
-            same = "[model] or the model of another group"
-            raise UserError(f"model_group.{number}.model: is the same as {same}")
+        earlier = [other[0].key for other in of_group[: number + 1]]
+        if found[0].key in earlier:
+            same = earlier.index(found[0].key)
+            stated = f"model_group.{same - 1}.model" if same else "[model]"
+            raise UserError(f"model_group.{number}.model: is the same model as {stated}")
     return each
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.partition import Partition
+from sim.results.text import counted
 from sim.scenario.scenario import Scenario
 
 Rows = tuple[np.ndarray, ...]
@@ -42,8 +43,8 @@ def assign_samples(
     order = np.concatenate([rng.permutation(np.flatnonzero(~taken)), rng.permutation(of_clients)])
     if len(order) < servers * each:
         raise UserError(
-            f"server.samples = {each}: {servers} servers would own {servers * each:,} samples, but there are "
-            f"only {len(order):,}"
+            f"server.samples = {each}: {counted(servers, 'server')} would own {servers * each:,} samples, "
+            f"but there are only {len(order):,}"
         )
     dealt = order[: servers * each]
     left = tuple([rows[~np.isin(rows, dealt)] for rows in train])
@@ -51,7 +52,7 @@ def assign_samples(
         if not len(rows):
             raise UserError(
                 f"server.samples = {each} leaves no training sample for client {client}, which owns "
-                f"{len(train[client])} samples"
+                f"{counted(len(train[client]), 'sample')}"
             )
     empty = (np.empty(0, dtype=np.int64),) * servers
     maps = partition.label_maps

@@ -110,7 +110,7 @@ def churn_schedule(
     unused = {client for found in deals for client in found.unused}
     absent = tuple(sorted({*absent_at_start(events), *unused}))
     if len(absent) == count:
-        raise UserError("churn: every client joins later; at least one must be up at the start")
+        raise UserError("churn: no client is up at the start; at least one must be")
     returns = {
         client: (process.state, process.backup_every)
         for process, pool in zip(processes, pools, strict=True)
@@ -194,8 +194,16 @@ def _chosen(
         ordered = sorted(possible, key=lambda client: key(participants.seed, "churn share", number, client))
         chosen = ordered[: round(entry.share * len(possible))]
     if not chosen:
+        what = f"{entry.event} at {entry.at:g} s"
+        if possible and entry.share is not None:
+            raise UserError(
+                f"churn.{number}.share = {entry.share:g}: selects none of the {len(possible)} clients that "
+                f"can {what}; must be larger"
+            )
+        who = "client" if entry.cluster is None else f"client of cluster {entry.cluster}"
         raise UserError(
-            f"churn.{number}: no client can {entry.event} at {entry.at:g} s, or the share is below one client"
+            f"churn.{number}: no {who} can {what} (a client in a churn_process, or with a later event in "
+            "churn, cannot be chosen)"
         )
     return tuple(sorted(chosen))
 

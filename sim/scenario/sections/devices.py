@@ -154,7 +154,8 @@ class Devices(Settings):
         for _, change, number in sorted(turns):
             digits += change
             if abs(digits) > _DIGITS_MAX:
-                problem = f"the factors of simultaneous slow times multiply to more than {_DIGITS_MAX} digits"
+                allowed = f"must be from 1e-{_DIGITS_MAX} to 1e{_DIGITS_MAX}"
+                problem = f"the product of the factors of simultaneous slow times {allowed}"
                 raise SettingError(f"slowdown.{number}.factor", self.slowdown[number].factor, problem)
 
     @cached_property

@@ -77,7 +77,9 @@ class NetworkClass(Settings):
         if self.across is not None and len(self.across) < 2:
             raise SettingError("across", self.across, "must have at least two groups")
         if isinstance(self.inside, tuple) and all(is_one_client(group) for group in self.inside):
-            raise SettingError("inside", self.inside, "has no connection: a group must have two members")
+            raise SettingError(
+                "inside", self.inside, "has no connection: a group must have at least two members"
+            )
         at_least_one(
             self, "latency", "loss", "link", "retransmission_delay", "duplicate", "reorder", "bandwidth"
         )

@@ -46,7 +46,7 @@ _Labels = Annotated[dict[str, str], _object_schema("a table of texts by key")]
 
 
 def lists_by_key(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
-    """Return the lists in a table by their whole keys: ``network.loss = [...]`` is a list in a table."""
+    """Return the values in a table, and in tables inside it, by their whole keys, such as "network.loss"."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         found |= (

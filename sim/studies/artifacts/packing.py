@@ -210,7 +210,7 @@ def _add_data(contents: _Contents, run: RunDirectory) -> None:
 
 
 def _files_in(path: Path, room: int) -> list[Path] | None:
-    """Return a file, or the files of a folder; None if they take more than `room` bytes."""
+    """Return a file, or the files of a folder; None if they are too many or take more than `room` bytes."""
     found: list[Path] = []
     for each in [path] if path.is_file() else path.rglob("*"):
         if each.is_file():

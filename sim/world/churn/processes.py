@@ -350,7 +350,7 @@ class OwnChurn(WorldPlugin, SessionsOfEach):
         before_s = -math.inf
         for index, item in enumerate(self.items(found, about)):
             if index == _SESSIONS_MAX:
-                raise self.refusal(f"returned {_SESSIONS_MAX:,} sessions {about()}; return fewer")
+                raise self.refusal(f"returned more than {_SESSIONS_MAX:,} sessions {about()}; return fewer")
             start, end = self.row(item, "pairs (start, end)", about)
             start_s = self.number(start, 0.0, math.inf, "a start in seconds", about)
             end_s = self.number(end, 0.0, math.inf, "an end in seconds", about)

@@ -38,7 +38,8 @@ class CostModel:
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
         """Return the nominal seconds of a job: `steps` training steps (fractions allowed) and `flops` FLOPs.
 
-        Only the quantity that this model uses is needed. Raises ValueError if it is missing or not above 0.
+        Only the quantity that this model uses is needed. Raises ValueError if it is missing, infinite, or not
+        above 0.
         """
         amount = flops if self.step_time_s is None else steps
         if amount is None or not 0 < amount < inf:

@@ -28,7 +28,7 @@ class BootstrapService:
         self._up[self._positions[name]] = up
 
     def contacts(self, name: str, count: int) -> list[str]:
-        """Return `count` clients that are up now, or all if there are fewer."""
+        """Return `count` other clients that are up now, or all others if there are fewer."""
         others = np.flatnonzero(self._up)
         others = others[others != self._positions[name]]
         own_key = np.array([key(self._seed, "contacts", name)], dtype=np.uint64)

@@ -169,8 +169,10 @@ class KRegular(RandomGraph):
     """Number of neighbors of each client."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        if self.degree >= clients or self.degree * clients % 2:
-            problem = f"must be less than clients.count = {clients}; degree * clients.count must be even"
+        if self.degree >= clients:
+            yield SettingError("degree", self.degree, f"must be less than clients.count = {clients}")
+        elif self.degree * clients % 2:
+            problem = f"must be even, because clients.count = {clients} is odd"
             yield SettingError("degree", self.degree, problem)
         elif self.degree == 1 and clients > 2:
             yield SettingError("degree", 1, "links pairs of clients only; must be 2 or more")
@@ -284,7 +286,8 @@ class EdgeList(Undirected):
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         if not os.path.isfile(self.file):  # Path.is_file raises for a path that is too long
-            problem = "no such file; must be a text file with two client numbers on each line"
+            found = "is not a file" if os.path.exists(self.file) else "no such file"
+            problem = f"{found}; must be a text file with two client numbers on each line"
             yield SettingError("file", self.file, problem)
 
     def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:

@@ -83,7 +83,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
                 continue
             if not self.directed and array[j, i] == 0:
                 raise self.refusal(
-                    f"returned an array with a weight in row {i}, column {j}, but none in row {j}, column "
+                    f"returned an array with a link in row {i}, column {j}, but none in row {j}, column "
                     f"{i}: one-way links need directed = true"
                 )
             weight = None
@@ -108,7 +108,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
         return int(value)
 
     def _require_weights(self, n: int, links: Links) -> None:
-        """Raise an error if only some links have weights, or if a receiver's weights exceed 1 in total."""
+        """Raise an error without links, for weights of only some, and if a receiver's weights exceed 1."""
         if not links and n > 1:
             raise self.refusal("returned no link, so no client could send to another")
         given = [0.0] * n

@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_form_stops_who_resumes_and_not_who_forks(kept: 
     file = kept / "checkpoint-15.pt"
     resumed = coterie("resume", kept, "--until", "40 s", "--quiet")
     assert resumed.exit_code == 2
-    assert f"{file} was written by another version of coterie; delete it to resume the run" in resumed.stderr
+    assert f"{file} was written by another version of coterie; delete it to compute the run" in resumed.stderr
     forked = coterie("fork", kept, *FORK)
     assert f"not used: {file} was written by another version of coterie\n" in forked.stderr
 

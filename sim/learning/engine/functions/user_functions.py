@@ -68,10 +68,13 @@ class UserFunction:
         )
         is_plain = isinstance(function, types.FunctionType) and "<" not in function.__qualname__
         if not (is_plain or is_builtin):
+            what = f"a {type(function).__name__}"
+            if isinstance(function, types.FunctionType):
+                what = "a lambda" if self.name == "<lambda>" else "defined inside another function"
             raise TypeError(
-                f"apply needs a top-level function, but {self.name} is a "
-                f"{type(function).__name__}: define it with `def` at the top of a file, so that the calls of "
-                "all clients can be computed together; pass arguments shared by all clients by keyword"
+                f"apply needs a top-level function, but {self.name} is {what}: define it with `def` at the "
+                "top of a file, so that the calls of all clients can be computed together; pass arguments "
+                "shared by all clients by keyword"
             )
         for word, value in static.items():
             try:
