@@ -109,7 +109,7 @@ def _standstill(simulation: Simulation) -> list[str]:
     if getattr(settings, "fraction", 1.0) < 1.0:
         return []
     last_s, end_s = metrics.last_growth_s("iterations"), metrics.newest()[0]
-    if last_s:  # otherwise another warning says so
+    if last_s:  # otherwise another warning reports it
         last_s = metrics.first_s("iterations") | last_s
     training = [client for client in simulation.clients_up if client.name in last_s and not client.finished]
     still = [last_s[client.name] for client in training if last_s[client.name] <= end_s / 2]
