@@ -202,6 +202,8 @@ class Architecture:
         Raises ValueError for an unknown name or row.
         """
         if row is None:
+            if not isinstance(name, str):
+                return self._columns_of(name)  # raises
             columns = self._parts.get(name)
             if columns is None:
                 columns = self._parts[name] = self._columns_of(name)

@@ -62,6 +62,8 @@ def test_only_the_parts_asked_for_are_there(parts: tuple[str, ...]) -> None:
             some.part(part)
         with pytest.raises(ValueError, match=f'has no parameter "{part}"'):
             some.shape_of(part)
+    with pytest.raises(ValueError, match="has no part"):
+        some.part(["head"])  # type: ignore[arg-type]
 
 
 def test_a_parameter_by_name_is_a_view() -> None:
