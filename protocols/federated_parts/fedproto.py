@@ -116,6 +116,6 @@ class FedProto(RoundClient):
         self.take(news.prototypes)
 
     def take(self, prototypes: dict[int, Vector]) -> None:
-        """Pull features towards these prototypes."""
+        """Use these prototypes as the targets of the features."""
         for label, prototype in prototypes.items():
             self.params = self.with_part(self.params, "class_means", prototype, row=label)

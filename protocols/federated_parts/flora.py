@@ -191,7 +191,7 @@ class FLoRA(RoundClient):
         return model
 
     def no_products(self) -> np.ndarray:
-        """Return products of 0."""
+        """Return products whose values are all 0."""
         return np.zeros(sum([inputs * outputs for inputs, _, outputs, _ in self.sizes]))
 
     def fresh_factors(self) -> np.ndarray:

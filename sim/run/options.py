@@ -60,7 +60,9 @@ class RunOptions:
         every_s = self.checkpoint_every_s
         _require(every_s is None or every_s > 0, "checkpoint_every_s", "must be above 0")
         for time_s in self.checkpoints_s:
-            _require(0 <= time_s < math.inf, "checkpoints_s", f"must be times from 0, not {time_s!r:.60}")
+            _require(
+                0 <= time_s < math.inf, "checkpoints_s", f"must be times of at least 0, not {time_s!r:.60}"
+            )
 
 
 def _require(holds: bool, name: str, problem: str) -> None:

@@ -59,7 +59,7 @@ def digests_of_files(scenario: Scenario) -> dict[str, str]:
 
 
 def digest_of_file(file: Path, before: str = "") -> str:
-    """Return sixteen hexadecimal digits for the content of a file or folder.
+    """Return sixteen hexadecimal digits for the name and the content of a file or folder.
 
     before: digest of an earlier file with the same name, in another folder.
     """

@@ -86,7 +86,7 @@ class MethodRanking:
 
     @cached_property
     def gap(self) -> Contrast:
-        """Difference between the best and the second-best value, over settings."""
+        """Difference between the best and the second-best value, averaged over settings."""
         (first, _), (second, _), *_ = self.ranking
         return self._gap(first, second, list(self.complete.values()))
 

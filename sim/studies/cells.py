@@ -121,7 +121,7 @@ def plan(
     dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
-        raise UserError(f"the sweep has {count:,} runs; must be at most {CELLS_MAX:,}", path)
+        raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
     of_runs = [each for each in stated.overrides if _key(each) != _SEED]
     of_all = replace(stated, overrides=(*axes.set, *of_runs))
     keys = set(map(_key, overrides))
@@ -326,8 +326,8 @@ def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[i
     if stated and isinstance(seeds, tuple):
         listed_seeds = ", ".join(map(str, seeds))
         raise UserError(
-            f"--set {stated[-1]}: the list of seeds is {listed_seeds}; omit this option, or pass the number "
-            f"of seeds: --seeds {len(seeds)}"
+            f"--set {stated[-1]}: sets the first seed, but all seeds are listed ({listed_seeds}); omit this "
+            f"option, or pass the number of seeds: --seeds {len(seeds)}"
         )
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
 

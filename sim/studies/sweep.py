@@ -89,7 +89,7 @@ def run_sweep(
     execute: Execute | None = None,
     show: Callable[[SweepProgress], object] = lambda progress: None,
 ) -> SweepResult:
-    """Run all cells of a sweep without finished results of this version in `out`.
+    """Run the cells of a sweep that have no finished results of this version in `out`.
 
     The results of each cell go to a separate folder in `out`, like those of a single run. The index
     `<out>/<name>-sweep-<hash>/sweep.json` is updated during the sweep. A failed cell does not affect other

@@ -476,7 +476,7 @@ def dataset() -> Dataset:
     ("changed", "problem"),
     [
         ({"tokenizer": "characters"}, "was trained with the tokenizer bytes, but data.tokenizer is"),
-        ({"outputs": 12}, "knows 11 tokens, but data.tokenizer makes 12"),
+        ({"outputs": 12}, "knows 11 tokens, but data.tokenizer has 12"),
         (
             {"train_x": np.zeros((2, 7), dtype=np.int64)},
             "data.context = 7: .* has positions for at most 6 tokens",

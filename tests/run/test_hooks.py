@@ -137,7 +137,7 @@ def test_a_hook_sees_failures_of_clients(tmp_path: Path) -> None:
         ({"hooks": [Noted]}, "hooks: must be a list of objects of RunHook"),
         ({"device": "tpu"}, "--device tpu: must be one of auto, cpu, cuda"),
         ({"checkpoint_every_s": 0.0}, "checkpoint_every_s: must be above 0"),
-        ({"checkpoints_s": [float("nan")]}, "checkpoints_s: must be times from 0, not nan"),
+        ({"checkpoints_s": [float("nan")]}, "checkpoints_s: must be times of at least 0, not nan"),
         ({"on_evaluation": 5}, "on_evaluation: must be a function"),
     ],
 )

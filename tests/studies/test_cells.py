@@ -169,7 +169,7 @@ def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
         (
             "run.seed=50",
             (5, 6),
-            "the list of seeds is 5, 6; omit this option, or pass the number of seeds: --seeds 2",
+            "all seeds are listed (5, 6); omit this option, or pass the number of seeds: --seeds 2",
         ),
     ],
 )

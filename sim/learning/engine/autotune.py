@@ -30,7 +30,8 @@ _remembered: dict[Hashable, str] = {}
 class TimedTrainingStep:
     """Training step as in a run with `clients` clients whose batches `sampler` draws.
 
-    It omits the parts that all backends share: the augmentation and the optimizer.
+    It omits the parts that all backends share: the augmentation, and the optimizer unless it is plain
+    SGD.
     """
 
     architecture: Architecture

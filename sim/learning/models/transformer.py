@@ -101,7 +101,7 @@ class Lora(ModelSection):
                 f"{dataset.tokenizer}; use the same tokenizer"
             )
         if dataset.outputs > shape.vocabulary:
-            problem = f"knows {shape.vocabulary:,} tokens, but data.tokenizer makes {dataset.outputs:,}"
+            problem = f"knows {shape.vocabulary:,} tokens, but data.tokenizer has {dataset.outputs:,}"
             raise UserError(f"{about} {problem}; use a base with a larger vocabulary")
         if dataset.input_shape[0] > shape.context:
             problem = f"has positions for at most {shape.context:,} tokens"

@@ -80,8 +80,8 @@ def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
     """Raise UserError if the `available` samples are too few for this many samples per client."""
     if clients * least.number > available:
         raise UserError(
-            f"{least.key} = {least.number}: {clients} clients share {available} training samples, too few; "
-            "use a smaller value or fewer clients"
+            f"{least.key} = {least.number}: {clients} clients share {available} training samples, which are "
+            "too few; use a smaller value or fewer clients"
         )
 
 

@@ -260,7 +260,9 @@ class ResumableRun:
         at, simulation = self.checkpoint, run.simulation
         assert at is not None
         if prefix_digest(run.scenario, at.time_s) != at.scenario:
-            raise UserError(f"{self.path} cannot continue from {at.time_s:g} s: its scenario has changed")
+            raise UserError(
+                f"{self.path} cannot continue from {at.time_s:g} s: its scenario.toml has changed"
+            )
 
         def arrive(replayed: ReplayedReadLog) -> None:
             try:

@@ -49,8 +49,9 @@ class Operation(ABC):
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | OutputRows, ...]:
         """Return the outputs of `nodes`, whose inputs are all computed.
 
-        The nodes' inputs are not used afterwards. But if memory is insufficient for several nodes, this must
-        change no state, because the nodes are then computed again in smaller groups.
+        Afterwards, the nodes release their inputs, which others may still hold. If memory is insufficient for
+        several nodes, `run` must leave all state unchanged: the nodes are then computed again in smaller
+        groups.
         """
 
     def begin(self, nodes: list[GraphNode]) -> Callable[[], tuple[Tensor | OutputRows, ...]]:
