@@ -63,8 +63,8 @@ def is_stable(benefits: Benefits[C], coalition: Iterable[C], clients: Iterable[C
 def stable_coalitions(benefits: Benefits[C], clients: Iterable[C]) -> list[tuple[C, ...]]:
     """Return the stable components of the benefit graph, in the clients' order (theorem 1).
 
-    If optimal collaborator sets are unique, these are all stable coalitions of definition 3. There is always
-    at least one, unless there are no clients.
+    If optimal collaborator sets are unique, these are all stable coalitions of definition 3. If no component
+    is stable, return one stable coalition that is no component. The result is empty only without clients.
     """
     everybody = frozenset(clients)
     components = strongly_connected(benefit_graph(benefits, everybody))

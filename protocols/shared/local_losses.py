@@ -48,8 +48,9 @@ class PersonalizedModelLoss:
     for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is literally the
     paper's formula for l_cont and l_ce; its eq. 1 and its authors' code take means, and so does the default.
 
-    The authors' code (`variant` "code") differs in all three contrastive losses: l_proto has no temperature,
-    and uses prototypes of any length; l_uni also has `temperature`.
+    The authors' code (`variant` "code") differs in all three contrastive losses: l_cont has the log outside
+    of the sum over the positives; l_proto has no temperature, and uses prototypes of any length; l_uni also
+    has `temperature`.
     """
 
     contrastive: bool = True

@@ -136,7 +136,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a key": ('{name="own.py:good", better="lower", k=3}', r"measures\.0\.k = 3 .*unknown key"),
     "no function": ('{name="own.py:missing", better="lower"}', "has no 'missing'"),
-    "a name of coterie": ('{name="own.py:accuracy", better="lower"}', "is also named accuracy"),
+    "a name of coterie": (
+        '{name="own.py:accuracy", better="lower"}',
+        "a metric of coterie is already named accuracy",
+    ),
     "one name twice": (
         '{name="own.py:good", better="lower"},{name="own.py:good", better="higher"}',
         "is also named good",

@@ -206,7 +206,7 @@ BAD = {
     ),
     "event after the end": (
         SMALL + join("1 min", "crash", "1"),
-        'churn.0.at = "1 min": is after the end of the run; must be before run.duration (60 s)',
+        'churn.0.at = "1 min": is at the end of the run; must be before run.duration (60 s)',
     ),
     "fresh state of a crash": (
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',

@@ -101,8 +101,7 @@ REFUSED = {
     ),
     "no objective": (
         "    @classmethod  # here\n    def objective(cls, settings):\n        return lambda *x: 0.0\n" + STEP,
-        "Own.objective() must return None or an instance of a frozen dataclass with a __call__ and "
-        "`views`, 1 or 2, not <function",
+        "Own.objective() returned <function",
     ),
     "no servers": (
         "    @classmethod  # here\n    def servers(cls, settings, clients, clusters):\n        return 3\n"

@@ -27,7 +27,10 @@ def download(source: str, subset: str | None, revision: str | None, into: Path) 
             raise UserError(f"its format is {reader}; must be one of {', '.join(_FORMATS)}")
         splits = builder.info.splits or {}
         if large := [name for name, split in splits.items() if (split.num_bytes or 0) > LIMIT_BYTES]:
-            raise UserError(f"split {large[0]} exceeds {LIMIT_BYTES // 2**20} MiB; use a smaller split")
+            raise UserError(
+                f"split {large[0]} exceeds {LIMIT_BYTES // 2**20} MiB, and all splits are downloaded; "
+                "use a data set with smaller splits"
+            )
         builder.download_and_prepare()
         builder.as_dataset().save_to_disk(os.path.join(temporary, "saved"))
         try:

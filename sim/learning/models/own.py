@@ -23,7 +23,8 @@ _CLIENTS, _SAMPLES = 2, 2  # in a trial; batch norms need two samples
 
 
 class OwnModel(PluginSection, ModelSection):
-    """Your own class or function makes an `nn.Module`; its parameters are `input_shape` and `classes`."""
+    """Your own class or function, which returns an `nn.Module`. It can have the arguments `input_shape` and
+    `classes`; all other arguments are keys of `[model]`."""
 
     provided = ("input_shape", "classes")
 
