@@ -292,7 +292,9 @@ class _File:
             options = [option for key, option in self.stated.items() if overlap(key, problem.key)]
             lines.append(error_line(problem, f" (from {options[-1]})" if options else ""))
         more = len(found) - len(lines) + omitted
-        return UserError("\n".join(lines + ([f"and {more:,} more problems"] if more else [])))
+        return UserError(
+            "\n".join(lines + ([f"and {more:,} more problem{'s' * (more > 1)}"] if more else []))
+        )
 
 
 def _scenario_fields(

@@ -179,5 +179,8 @@ def test_projections_are_counted_in_training_alone() -> None:
 
 
 def test_unknown_parts_are_refused() -> None:
-    with pytest.raises(UserError, match="unknown parts prototype; allowed: projection, head_anchor"):
+    with pytest.raises(
+        UserError,
+        match="attribute parts: a decoupled model has no prototype; allowed: projection, head_anchor",
+    ):
         model(parts=("prototype",))

@@ -493,6 +493,6 @@ def test_quantities_say_nothing_of_the_classes() -> None:
 
 
 def test_too_few_samples_for_the_least_quantity_are_refused() -> None:
-    problem = r"min_samples = 2000: 4 clients share 6000 training samples, too few"
+    problem = r"min_samples = 2000: 4 clients share 6000 training samples, which are too few"
     with pytest.raises(UserError, match=problem):
         quantity(TEN, 4, 1, alpha=1.0, min_samples=2000)

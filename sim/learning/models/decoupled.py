@@ -69,7 +69,10 @@ class Decoupled(ModelSection):
         """Return a module of a backbone (default: the first) and these parts. Raises UserError if unknown."""
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
-            raise UserError(f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
+            raise UserError(
+                f"the method's class attribute parts: a decoupled model has no {', '.join(unknown)}; "
+                f"allowed: {', '.join(PARTS)}"
+            )
         from sim.learning.models.modules.backbones import backbone_module
         from sim.learning.models.modules.decoupled import DecoupledModule
 

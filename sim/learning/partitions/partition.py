@@ -42,9 +42,10 @@ class Partition:
         """Raise UserError for the first client without samples to train on, or to validate on."""
         for purpose, rows in (("", self.train), ("validation ", self.validation or ())):
             if (empty := next((i for i, own in enumerate(rows) if not len(own)), None)) is not None:
+                advice = "" if purpose else ", or set data.partition.samples_per_client"
                 raise UserError(
-                    f"data.partition: no {purpose}sample is left for client {empty}; reduce clients.count, "
-                    "or set data.partition.samples_per_client"
+                    f"data.partition: no {purpose}sample is left for client {empty}; reduce "
+                    f"clients.count{advice}"
                 )
 
     def cap_test(self, limit: int, seed: int) -> Partition:

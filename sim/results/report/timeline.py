@@ -21,7 +21,7 @@ Spans = list[NDArray[np.float64]]
 
 
 def clients_shown(view: RunView) -> list[int]:
-    """Return all clients in order; if they are too many, the MOST_CLIENTS worst ones, worst first."""
+    """Return all clients in order; if more than MOST_CLIENTS, the MOST_OF_MANY worst ones, worst first."""
     count = len(view.clients)
     return list(range(count)) if count <= MOST_CLIENTS else view.worst_first[:MOST_OF_MANY]
 
