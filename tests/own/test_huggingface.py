@@ -569,9 +569,7 @@ def test_the_package_downloads(tmp_path: Path, datasets: Any) -> None:
     assert [each.name for each in into.parent.iterdir()] == ["theirs"]  # nothing else is left
     download(str(theirs), None, None, into)  # as two runs at once do
     (theirs / "train-00000-of-00001.parquet").rename(theirs / "a.tar")
-    with pytest.raises(
-        UserError, match=r"has the format webdataset; must have one of the formats arrow, csv, imagefolder"
-    ):
+    with pytest.raises(UserError, match=r"its format is webdataset; must be one of arrow, csv, imagefolder"):
         download(str(theirs), None, None, tmp_path / "data" / "other")
     (theirs / "repository.py").write_text("raise SystemExit('executed')")
     (theirs / "a.tar").unlink()
