@@ -163,9 +163,8 @@ class CollaborationWeights:
 def add_peer_share(before: CollaborationWeights, peer: str) -> CollaborationWeights:
     """Return the weights with an equal share for a peer that had none, taken from all in proportion.
 
-    In the authors' form, a newcomer gets a weight only in this way: with "sign", the weights of all
-    sufficiently similar peers move by the same amount, and the projection takes this amount back, also from a
-    newcomer at 0.
+    In the authors' form ("sign"), a newcomer would otherwise stay at 0: each step raises the weights of all
+    sufficiently similar peers by the same amount, and the projection subtracts this amount again.
     """
     if before.peers.get(peer, 0.0) > 0:
         return before

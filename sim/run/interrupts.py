@@ -114,9 +114,9 @@ class Interrupts:
     """Signal handling of a run: the first signal ends the simulation after the current virtual time.
 
     The run can be resumed from there, its metrics are consistent, and its results are still written. A second
-    signal raises `Interrupted`. The first signal also raises it if there are no results yet. In the process
-    of a command, a second signal during the simulation ends the process, as a method may swallow any
-    exception; in other processes the earlier handlers get later signals.
+    signal abandons the run: it restores the earlier signal handlers, and raises `Interrupted`. During the
+    simulation in the process of a command, it ends the process instead, as a method may swallow any
+    exception. If there are no results yet, the first signal also raises `Interrupted`.
     """
 
     def __init__(self) -> None:

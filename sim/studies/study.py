@@ -247,9 +247,12 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
     """Load the runs in these results folders, or the runs of one sweep. Raises UserError."""
     sweeps = [path for path in paths if (path / INDEX).is_file()]
     if sweeps and len(paths) > 1:
-        problem = "is a sweep" if len(sweeps) == 1 else f"is one of {len(sweeps)} sweeps"
+        if len(sweeps) == 1:
+            advice = "name only the sweep, or only results folders of single runs"
+            raise UserError(f"{sweeps[0]} is a sweep, which cannot be combined with other folders; {advice}")
         latest = max(sweeps, key=lambda path: (path / INDEX).stat().st_mtime)
         one = f"name one sweep (the latest is {latest})"
+        problem = f"is one of {len(sweeps)} sweeps"
         raise UserError(f"{sweeps[0]} {problem}; {one}, or results folders of single runs")
     study = _of_sweep(paths[0], clients) if sweeps else _of_runs(paths, clients)
     if not study.runs:

@@ -68,7 +68,8 @@ def dataset_from_arrays(
 ) -> Dataset:
     """Return the data set of the parts "train" and, if given, "validation" and "test".
 
-    standardise: True, or a mask of the numbers of a sample. The other parameters are as for `check_parts`.
+    standardise: whether to scale all numbers of a sample, or a mask of the numbers to scale.
+    The other parameters are as for `check_parts`.
     """
     wide = bool(np.any(standardise))
     parts, outputs, owners = check_parts(given, section, refuse, classes=classes, wide=wide)
