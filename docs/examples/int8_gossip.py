@@ -15,7 +15,7 @@ class Levels(AgedModel):
     size: Scalar
 
 
-def quantised(params):
+def quantized(params):
     size = params.abs().amax() / 127  # `max` would also compute the index
     return (params / size.clamp(min=1e-12)).round().to(torch.int8), size
 
@@ -27,7 +27,7 @@ def restored(levels, size):
 class Int8Gossip(Gossip):
     def pushed(self):
         model = super().pushed()
-        levels, size = self.apply(quantised, model.params)
+        levels, size = self.apply(quantized, model.params)
         return Levels(**vars(model) | {"params": levels}, size=size)
 
     async def on_message(self, message, sender):

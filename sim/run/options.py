@@ -36,7 +36,7 @@ class RunOptions:
     """Callback for each `Evaluation`. An error that it raises ends the run, after the results are written."""
     hooks: Sequence[RunHook] = ()
     checkpoint_every_s: float | None = None
-    """Wall-clock seconds between two checkpoints. If set, a signal also writes a checkpoint."""
+    """Wall-clock seconds between two checkpoints."""
     checkpoint_at_end: bool = True
     """True to write a checkpoint at the end of the run, if the checkpoint is small."""
     checkpoints_s: Sequence[float] = ()

@@ -18,7 +18,7 @@ class Levels:
     size: Scalar
 
 
-def quantised(params):
+def quantized(params):
     size = params.abs().max() / 127
     return (params / size.clamp(min=1e-12)).round().to(torch.int8), size
 
@@ -61,7 +61,7 @@ class Friends(Client):
             self.params = mixed
 
     async def on_message(self, message, sender):
-        return Levels(*self.apply(quantised, self.params))
+        return Levels(*self.apply(quantized, self.params))
 
     def weights(self):  # the report draws this graph next to the true clusters
         return dict(self.helpfulness)
