@@ -109,8 +109,7 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """Return the factor of a pair's weight, from 0 to 1; 1 without `evidence`, or without a model of the
-        peer.
+        """Return the factor of a pair's weight, from 0 to 1; it is 1 without `evidence` or a peer's model.
 
         The factor is the smaller of two ratios: the updates so far to the wanted updates, and the gradient
         pairs so far to the required pairs. Wanted are the updates expected from the iterations of the slower

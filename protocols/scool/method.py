@@ -105,8 +105,7 @@ class SCooL(Client):
         return None
 
     async def answer(self, request: EvaluationRequest, sender: str) -> None:
-        """Evaluate a peer's model and answer, once this client has reached the request's round, or
-        finished."""
+        """Evaluate a peer's model and answer, once this client is in the request's round or has finished."""
         evaluations, number = self.evaluations, request.round
         while not self.finished and evaluations.published[-1].round < number:
             await evaluations.news.wait()

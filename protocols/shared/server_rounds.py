@@ -167,8 +167,7 @@ class RoundServer(Server):
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """Do the server's work, such as training, after round `number` with answers, before any news is
-        sent."""
+        """Do the server's work, such as training, after a round with answers, before any news is sent."""
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # the first answers of a round set later limits
