@@ -23,8 +23,7 @@ _LENGTH_MAX = 100  # of a quantity's text: parsing thousands of digits is slow, 
 
 
 def quoted(value: Any) -> str:
-    """Return a value for a message, as a scenario file writes it; of tables, lists and dates only the
-    kind."""
+    """Return a value for a message, as a scenario file writes it; of tables, lists and dates the kind."""
     if isinstance(value, bool):
         return str(value).lower()
     text = _STRUCTURES.get(type(value).__name__) or repr(value)
