@@ -247,7 +247,7 @@ class Run:
 
 
 class RunFailed(RuntimeError):
-    """Error: clients of the run failed, or all models diverged. The results are kept."""
+    """Error: clients or servers of the run failed, or all models diverged. The results are kept."""
 
     directory: Path
     """Folder of the results."""
