@@ -175,7 +175,7 @@ class RoundMessages:
     def forget_before(self, kind: type) -> None:
         """Drop messages to all peers, of class `kind` and of `earlier` or more rounds before the current one.
 
-        Every peer then has the current round's message.
+        Call it when every peer has the current round's message.
         """
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
