@@ -178,10 +178,10 @@ class Actor:
     ) -> dict[str, M]:
         """Wait at most `timeout` seconds for one message of class `kind` from each of `peers`.
 
-        where: returns True for messages to accept (default: all). Returns the messages in the order of
-        `peers`, without messages that did not arrive in time. Messages that arrived before the call count,
-        and messages that do not match stay for a later call; `kind` must be in the class's `collected`.
-        Raises AskInHandler if called in a handler.
+        timeout: None for no limit. where: returns True for messages to accept (default: all). Returns the
+        messages in the order of `peers`, without messages that did not arrive in time. Messages that arrived
+        before the call count, and messages that do not match stay for a later call; `kind` must be in the
+        class's `collected`. Raises AskInHandler and UnknownPeer as `ask` does.
 
         >>> wait(client.collect(Note, ["client-1", "client-2"], timeout=5.0))
         {'client-1': Note(number=1), 'client-2': Note(number=2)}
@@ -243,7 +243,8 @@ class Actor:
     def round_trips(self) -> RoundTrips:
         """Estimates of the times that peers take to answer, which determine timeouts.
 
-        ``round_trips.wait_at_first(seconds)`` sets the first timeout, for peers without measurements.
+        ``round_trips.wait_at_first(seconds)`` sets the first timeout to a quarter of `seconds`, for messages
+        of classes without measurements.
         """
         if self._round_trips is None:
             self._round_trips = RoundTrips()

@@ -64,8 +64,9 @@ class Codec:
 
     Both sides need the same types; the types of this package are always included. Tuples and lists are
     decoded as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all other objects
-    are decoded as equal objects. handle: makes a handle from its array, and may raise DecodeError; None keeps
-    the array.
+    are decoded as equal objects. Raises TypeError for a class that is not a frozen dataclass, and ValueError
+    for two classes with the same name. handle: makes a handle from its array, and may raise DecodeError; None
+    keeps the array.
     """
 
     def __init__(self, *message_types: type, handle: Callable[[np.ndarray], object] | None = None) -> None:
@@ -86,8 +87,9 @@ class Codec:
     def pieces(self, obj: object) -> list[Buffer]:
         """Return the bytes of `encode` in pieces: arrays of `LARGE_BYTES` or more are views of their memory.
 
-        Large arrays are not copied and must not change until they are written. Raises TypeError as `encode`
-        does.
+        Arrays inside dicts and arrays that are not contiguous are copied.
+
+        Other large arrays must not change until they are written. Raises TypeError as `encode` does.
         """
         size(obj)
         found: list[Buffer] = []
@@ -130,7 +132,7 @@ class Codec:
         raise TypeError(f"message type {cls.__name__!r} is unknown to this codec")
 
     def _put(self, obj: Any, found: list[Buffer]) -> None:
-        """Append the pieces of an object to `found`; only objects that hold a large array are split."""
+        """Append the pieces of an object to `found`; large tuples, lists, messages and arrays are split."""
         cls = type(obj)
         if size(obj) < LARGE_BYTES or cls in (str, bytes, dict):
             found.append(self._pack(obj))

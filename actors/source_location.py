@@ -14,8 +14,9 @@ Frame = tuple[str, int]
 def innermost_own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     """Return the innermost of `frames` in a file of an actor's class, or else of one of its base classes.
 
-    `frames` are ordered from the outermost to the innermost. Files of classes with `_machinery` True do not
-    count, because users did not write them. Returns None if no frame is in the file of another class.
+    `frames` are ordered from the outermost to the innermost. Files of classes in one package count alike.
+    Files of classes with `_machinery` True do not count, because users did not write them. Returns None if no
+    frame is in the file of another class.
     """
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:

@@ -46,7 +46,7 @@ class ActorStatus:
 
     @property
     def main_task(self) -> asyncio.Task[None] | None:
-        """Task of `on_start` and `run`; None unless the actor is running."""
+        """Task of `on_start` and `run`; None before the start and after the end."""
         return self._actor._main
 
     def whereabouts(self, otherwise: str = "something that no actor sends") -> str:

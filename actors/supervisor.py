@@ -127,7 +127,8 @@ class Supervisor:
     async def stop(self, name: str) -> bool:
         """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
 
-        If this call is canceled, `on_stop` is cut short. Returns False if no such actor is running.
+        A failed actor ends without `on_stop`. If this call is canceled, `on_stop` is cut short. Returns False
+        if no such actor is running.
         """
         actor = self.running.get(name)
         if actor is None:

@@ -100,7 +100,8 @@ def contents_of(scenario: Mapping[str, Any]) -> tuple[dict[str, Any], type | Non
 def plain(value: Any, key: str, depth: int = 0) -> Any:
     """Return a value as in a file, at `depth` levels of tables or lists. UserError names the key.
 
-    Arrays and ranges become lists, paths strings, classes and functions the names by which they are loaded.
+    Arrays, tuples and ranges become lists, paths strings, classes and functions the names by which they are
+    loaded.
     """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
@@ -176,7 +177,7 @@ def _items(given: Any) -> list[Any] | None:
 
 
 def clients_of(clients: Any) -> tuple[int, ...] | None:
-    """Return client numbers; None for all clients. Raises UserError."""
+    """Return client numbers without repetitions; None for all clients. Raises UserError."""
     if isinstance(clients, np.generic | np.ndarray):
         clients = clients.tolist()
     if clients is None:

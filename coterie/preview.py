@@ -34,7 +34,10 @@ def page(view: RunView) -> str:
 
 
 def _curve(view: RunView) -> str:
-    """Return the curve of the main metric over virtual time, averaged over the clients, as HTML."""
+    """Return the curve of the main metric over virtual time, averaged over the clients, as HTML.
+
+    Empty for fewer than two times with a finite mean.
+    """
     if view.measure is None:
         return ""
     measure, panel = view.measure
@@ -75,7 +78,10 @@ def _axes(low: str, high: str, start: str, end: str) -> str:
 
 
 def _graph(view: RunView) -> str:
-    """Return the last learned graph as a matrix: row i, column j is the weight of client i for client j."""
+    """Return the last learned graph as a matrix: row i, column j is the weight of client i for client j.
+
+    Empty without a learned graph, and for many clients.
+    """
     count = len(view.clients)
     if not view.graph_times.size or count > _GRAPH_MAX:
         return ""

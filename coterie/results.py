@@ -60,7 +60,7 @@ class Run:
 
     @cached_property
     def events(self) -> pl.DataFrame:
-        """Messages and events of clients, in order."""
+        """Messages, and events of clients and servers, in order."""
         return self._table("events")
 
     @cached_property
@@ -188,8 +188,8 @@ class Run:
         client: its number or name. at: virtual time, in seconds or as a string such as "20 s"; None for the
         end of the run. model: name of the model, for methods with several models for each client; by default
         the first one. The models of all clients are computed again from the last checkpoint at or before that
-        time, and kept for further calls with the same time. Raises UserError if they differ from the run's,
-        or if the client has no model.
+        time, and kept for further calls with the same time and `model`. Raises UserError if they differ from
+        the run's, or if the client has no model.
         """
         return self._trained(client, at, model).state()
 
@@ -247,7 +247,7 @@ class Run:
 
 
 class RunFailed(RuntimeError):
-    """Error: clients of the run failed, or all models diverged. The results are kept."""
+    """Error: clients or servers of the run failed, or all models diverged. The results are kept."""
 
     directory: Path
     """Folder of the results."""

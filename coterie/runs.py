@@ -63,11 +63,12 @@ def run(
     may be a class. protocol: a method's name or class that replaces the scenario's. set: other values of
     keys, such as {"network.loss": 0.1}; None removes a key. Where a key names your code, for example
     `model.name`, its value may be the class or function, if that is defined in a file. seed: replaces
-    run.seed. out: the parent of the results folder. quiet: show no progress. on_evaluation: a function that
-    is called with each `Evaluation` during the run; it does not change the run. hooks: `RunHook` objects,
-    which are called at more points of the run. no_code: reject Python code that is not part of coterie.
-    reuse: return the finished results of the same scenario and version in `out`, if there are any; no
-    function or hook is called then.
+    run.seed. out: the parent of the results folder. overwrite: replace earlier results of the same scenario
+    and seed. device: "auto", "cpu" or "cuda". data_dir: the folder of the data sets. quiet: show no progress
+    and no notices. on_evaluation: a function that is called with each `Evaluation` during the run; it does
+    not change the run. hooks: `RunHook` objects, which are called at more points of the run. no_code: reject
+    Python code that is not part of coterie. reuse: return the finished results of the same scenario and
+    version in `out`, if there are any; no function or hook is called then.
 
     A class is run as given, and the files that define it are kept with the results. If a class is defined in
     a notebook, only the class's own source is kept, so the run cannot be repeated from its folder. Raises
@@ -137,7 +138,8 @@ def resume(
 
     until: the new end in virtual time, in seconds or as a string, for example "20 min". protocol: the
     method's class, if it was defined in a notebook and is unchanged; otherwise the copy of the method in the
-    results is executed, unless `no_code` is set. Raises as `run` does.
+    results is executed, unless `no_code` is set, which rejects it. The other arguments are as for `run`.
+    Raises as `run` does.
     """
     require_not_loading()
     device, quiet, code = device_of(device), flag_of(quiet, "quiet"), not flag_of(no_code, "no_code")
@@ -171,8 +173,8 @@ def fork(
 ) -> Run:
     """Fork a run: repeat it until `at`, then continue with other values of keys.
 
-    at: virtual time, in seconds or as a string, for example "20 s". protocol, no_code: as for `resume`.
-    Raises as `run` does.
+    at: virtual time, in seconds or as a string, for example "20 s". set: other values of keys; None removes a
+    key. The other arguments are as for `resume`. Raises as `run` does.
     """
     require_not_loading()
     device, quiet, code = device_of(device), flag_of(quiet, "quiet"), not flag_of(no_code, "no_code")

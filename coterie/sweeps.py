@@ -165,10 +165,12 @@ def sweep(
 
     set: a value, or a list of values to try, by key; None removes a key. seeds: the number of seeds, or a
     list of them. only: ``"axis=value"``, to run only combinations with these values; a class is given by its
-    name. together: the number of runs that differ only in their seeds and are computed together in one
-    process, which is faster on a GPU. Runs take place in separate processes, which load a class or a
-    function, such as a method, from its file. Finished runs are not repeated. Raises UserError if the sweep
-    cannot start, and SweepFailed, with the sweep, if runs failed; the same call tries the failed runs again.
+    name. full: run the full form of a study, not the short one. jobs: the number of processes; by default one
+    for each core, or one on a GPU. out, device, data_dir: as for `run`. together: the number of runs that
+    differ only in their seeds and are computed together in one process, which is faster on a GPU. Runs take
+    place in separate processes, which load a class or a function, such as a method, from its file. Finished
+    runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the sweep, if
+    runs failed; the same call tries the failed runs again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):

@@ -74,7 +74,8 @@ class World:
     decides for each message (see `Fate`). events: joins, departures and returns of clients. seed: seed of the
     random numbers of the clients.
 
-    Raises UserError for invalid settings, and ValueError for other invalid arguments.
+    Raises UserError for invalid settings and for a method that exchanges parts of models, and ValueError for
+    other invalid arguments.
     """
 
     def __init__(
@@ -127,7 +128,8 @@ class World:
     def run(self, until_s: float) -> None:
         """Continue until this virtual time, including all events at it.
 
-        Raises RuntimeError with the traceback if a client or a server failed.
+        Raises RuntimeError with the traceback if a client or a server failed, and ValueError for a time in
+        the past.
         """
         if not self.now_s <= until_s < math.inf:
             raise ValueError(

@@ -70,6 +70,8 @@ class OpenQuestions:
     ) -> Envelope | None:
         """Ask and return the answer; None after `timeout_s`, or if the last of `attempts` is overdue.
 
+        Also None after `give_up_on`.
+
         number: higher than the numbers of all earlier questions. attempts: with 1, the answer may come until
         the timeout; with None, the question is sent as often as the timeout allows.
         """
@@ -89,7 +91,7 @@ class OpenQuestions:
                 self._remember(question)
 
     def answered(self, envelope: Envelope) -> bool:
-        """Accept an answer; return False if no question waits for it."""
+        """Accept an answer; return False if no question waits for it, unless it is `InProgress`."""
         answer_to = envelope.answer_to
         repeatable = isinstance(answer_to, Question)
         number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]

@@ -168,12 +168,15 @@ class RoundMessages:
         return found
 
     def discard(self, kind: type) -> None:
-        """Drop the messages of this and earlier rounds for which no call waits."""
+        """Drop the messages of class `kind`, of this and earlier rounds, for which no call waits."""
         number = self.number
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop earlier rounds' messages to all peers, because every peer has the current round's message."""
+        """Drop messages to all peers, of class `kind` and of `earlier` or more rounds before the current one.
+
+        Call it when every peer has the current round's message.
+        """
         kept = self._to_all.get(kind.__name__, [])
         self._to_all[kind.__name__] = [sent for sent in kept if sent[0] > self.number - self.earlier]
 

@@ -106,7 +106,10 @@ class RoundTrips:
         return max([trip.smoothed_s for trip in trips if trip.known], default=0.0)
 
     def typical_s(self, peer: str, kind: type) -> float:
-        """Return the smoothed time (s) of `peer` for class `kind`; for an unknown peer the others' median."""
+        """Return the smoothed time (s) of `peer` for class `kind`; for an unknown peer the others' median.
+
+        Without any measurement, `initial_s`.
+        """
         if not self.knows(kind):
             return self.initial_s
         return max(self._smoothed_s(self.of(peer, kind), kind), _GRANULARITY_S)

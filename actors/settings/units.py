@@ -1,8 +1,9 @@
 """Quantities with units: conversion of text such as ``"20 ms"`` to plain SI numbers, and back.
 
-A bare number is rejected, because ``latency = 20`` does not state whether it means seconds or milliseconds.
-Parsing is exact: the decimal number and the unit are multiplied as fractions and rounded once, so ``"35 ms"``
-is the float ``0.035``. Formatting returns the shortest text that parses to the same number.
+A bare number except 0 is rejected, because ``latency = 20`` does not state whether it means seconds or
+milliseconds. Parsing is exact: the decimal number and the unit are multiplied as fractions and rounded once,
+so ``"35 ms"`` is the float ``0.035``. Formatting chooses the unit with the shortest number that parses to the
+same value.
 """
 
 import math
@@ -22,7 +23,7 @@ _LENGTH_MAX = 100  # of a quantity's text: parsing thousands of digits is slow, 
 
 
 def quoted(value: Any) -> str:
-    """Return a value for a message, as a scenario file would write it."""
+    """Return a value for a message, as a scenario file writes it; of tables, lists and dates the kind."""
     if isinstance(value, bool):
         return str(value).lower()
     text = _STRUCTURES.get(type(value).__name__) or repr(value)
@@ -77,7 +78,11 @@ class Quantity:
         return f"the unknown unit {unit!r}{hint}"
 
     def format(self, value: float) -> str:
-        """Return the shortest text that `parse` turns into `value`; of several, with the largest unit."""
+        """Return a text that `parse` turns into `value`, with the shortest number.
+
+        Of several, one whose number does not start with "0.", with the largest unit. Raises ValueError for
+        infinity and NaN.
+        """
         if not math.isfinite(value):
             raise ValueError(f"{value!r} is not a finite {self.name}")
         if value == 0:

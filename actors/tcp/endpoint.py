@@ -52,11 +52,11 @@ class TcpCounts:
     """Counts of frames of one endpoint so far. Always sent == delivered + lost + dropped + in_flight.
 
     delivered: read at the other endpoint, or given to an actor of this one. lost: on a connection that broke,
-    or while there was none. dropped: because too many bytes were waiting, or the receiving actor of this
-    endpoint is not attached. received: from other endpoints; of these, `refused` were no messages or had
-    false senders or receivers, and `unattached` were for actors that are not attached. bytes: encoded size of
-    all sent frames. reasons: counts of the reasons for lost, dropped or refused frames, and refused
-    connections.
+    or while there was none. dropped: because the frame was too long, too many bytes were waiting, or the
+    receiving actor of this endpoint is not attached. received: from other endpoints; of these, `refused` were
+    no messages or had false senders or receivers, and `unattached` were for actors that are not attached.
+    bytes: encoded size of all sent frames. reasons: counts of the reasons for lost, dropped or refused
+    frames, and refused connections.
     """
 
     sent: int = 0
@@ -264,7 +264,7 @@ class TcpEndpoint(ABC):
 
 
 def is_local(host: str) -> bool:
-    """Return whether a host is this machine, by its loopback address."""
+    """Return whether a host is this machine: a loopback address, or "localhost"."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"

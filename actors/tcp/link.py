@@ -80,7 +80,7 @@ class TcpLink(asyncio.Protocol):
         raise NotImplementedError
 
     def look(self, now_s: float) -> None:
-        """Cut a connection that is silent or too slow."""
+        """Cut a connection that is silent or too slow, or not authenticated in time."""
         limits, since_s = self.limits, now_s - self._started_s
         if not self.is_open:
             if since_s > limits.handshake_s:

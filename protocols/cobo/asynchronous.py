@@ -75,6 +75,8 @@ class CoBoAsynchronous(Client):
     async def step(self) -> None:
         """Train near the last models received, send the client's model, and start updates of some pairs.
 
+        With `exchange = "sampled"`, the model is sent only in these updates.
+
         On the simplex the updates come first, as in rounds: gradients show most about two clients before
         these have trained.
         """
@@ -107,11 +109,12 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """Return the factor of a pair's weight, from 0 to 1.
+        """Return the factor of a pair's weight, from 0 to 1; it is 1 without `evidence` or a peer's model.
 
         The factor is the smaller of two ratios: the updates so far to the wanted updates, and the gradient
         pairs so far to the required pairs. Wanted are the updates expected from the iterations of the slower
-        client, because a newcomer or slow client cannot have made more, divided by the setting `evidence`.
+        client, because a newcomer or slow client cannot have made more, divided by the setting `evidence`. As
+        long as at most one update is wanted, the factor is 1.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:
@@ -121,7 +124,10 @@ class CoBoAsynchronous(Client):
         return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Drop the models of peers that have left a sampled view, which does not report them."""
+        """Drop the models of peers that have left a sampled view, which does not report them.
+
+        On the simplex, their shares of the weights go to the other peers.
+        """
         peers = set(self.peers)
         for peer, pair in self.known.items():
             if peer not in peers:
@@ -131,7 +137,7 @@ class CoBoAsynchronous(Client):
     # --- updates of pairs -----------------------------------------------------------------------------------
 
     def sample_pairs(self) -> None:
-        """Start updates of the pairs that are sampled now or still owed."""
+        """Start updates of the pairs that are sampled now or still owed, as time for peers allows."""
         peers, simplex = self.peers, self.pairs.simplex
         whole = pair_probability(self.settings, self.iterations + 1, len(peers) + 1)
         chances = [] if simplex else self.rng.random(len(peers)).tolist()
@@ -159,9 +165,9 @@ class CoBoAsynchronous(Client):
     def share_of_updates(self, peer: str) -> float:
         """Return the share of the pair's updates that this client starts: one half.
 
-        On the simplex, where the weights of a row compete, the slower end of a pair starts all updates if the
-        other has done more than twice as many iterations: as in rounds, the slower end's iterations set the
-        number of updates.
+        On the simplex with `exchange = "all"`, where the weights of a row compete, the slower end of a pair
+        starts all updates if the other has done more than twice as many iterations: as in rounds, the slower
+        end's iterations set the number of updates.
         """
         if not self.pairs.simplex or self.settings.exchange == "sampled":
             return 0.5
@@ -179,11 +185,11 @@ class CoBoAsynchronous(Client):
         return is_far_behind(self.iterations_of(peer), self.iterations)
 
     def pairs_to_update(self) -> list[str]:
-        """Return the peers to start updates with, as time allows: first the peers with the most owed updates.
+        """Return the peers to start updates with, as time allows: those with owed updates, most owed first.
 
         If this client is behind, the peers with the fewest meetings come first, since their weights are least
-        known. (Peers of weight 0 could come last; but reading weights would make a run depend on their
-        rounding.)
+        known; without the simplex, these are all peers, also those without owed updates. (Peers of weight 0
+        could come last; but reading weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:
             due = [peer for peer in self.peers if self.known[peer].owed or not self.pairs.simplex]
@@ -195,7 +201,8 @@ class CoBoAsynchronous(Client):
         """Return True if this client may send a peer requests.
 
         A peer states in its models whether it takes requests. A peer that has not sent a model yet is slow or
-        absent. On the simplex, it is asked anyway: without its first updates, a row would be unbalanced.
+        absent. It is asked anyway on the simplex (without its first updates, a row would be unbalanced), with
+        `exchange = "sampled"`, and after a silence of `patience`.
         """
         latest = self.known[peer].latest
         if latest is None:

@@ -88,7 +88,11 @@ class PairWeights(Component):
             self._project(self._row() | row)
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
-        """Adopt a peer's value of the pair's weight if it has more updates; not on the simplex."""
+        """Adopt a peer's value of the pair's weight; not on the simplex.
+
+        updates: the number of updates in the peer's value, which is adopted only if it has more than this
+        client's; None adopts it in any case.
+        """
         pair = self._pairs[peer]
         if not self.simplex and (updates is None or updates > pair.updates):
             pair.weight = weight

@@ -33,7 +33,7 @@ class CoBoSettings(ProtocolSettings):
     constant_iterations: Count = 80
     """Iterations before the decay starts, for "mixed"."""
     decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
-    """Probability of a pair's update in iteration t of the decay."""
+    """Probability of a pair's update in iteration t while it decays; t counts all iterations."""
     exchange: Literal["all", "sampled"] = "all"
     """Receivers of models in the asynchronous form: all peers after each iteration (as in the paper), or only
     the peer of an updated pair (which bounds the traffic of a client for any number of clients)."""

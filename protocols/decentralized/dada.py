@@ -21,9 +21,9 @@ the first graph is one of models that were learned alone.
 
 Differences from the paper: its models are combinations of base predictors, learned by Frank-Wolfe steps; here
 they are any network, trained by the scenario's optimizer. The loss that a peer reports is from its own last
-graph step. c_k uses the largest n_l known so far. Both ends of a pair hold its weight; each change has a
-number, and the change with the higher number is valid (with equal numbers, the change by the client whose
-name sorts last), so that the next message repairs the loss of a message.
+graph step, or before this from its first answer. c_k uses the largest n_l known so far. Both ends of a pair
+hold its weight; each change has a number, and the change with the higher number is valid (with equal numbers,
+the change by the client whose name sorts last), so that the next message repairs the loss of a message.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Dada(Client):
             self.asking = False
 
     async def question(self, peer: str) -> GraphAnswer | None:
-        """Return one peer's answer; None if the answer does not arrive in time."""
+        """Return one peer's answer; None if the peer fails, or the answer does not arrive in time."""
         question = GraphQuestion(self.edges[peer], self.samples)
         try:
             answer: GraphAnswer = await self.ask(

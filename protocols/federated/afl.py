@@ -13,7 +13,7 @@ all w that the client has received. The last w and the average are both measured
 
 Differences from the paper: lambda is projected on the whole simplex over the clients that the server believes
 to be up, or that have answered; a client that joins starts with the share of one of them. If a client has not
-answered, the others' lambda are scaled to the sum 1 in the first line, and its own is unchanged in the
+answered, the others' lambda are scaled to the sum 1 in the first line, and no loss is added to its own in the
 second.
 """
 

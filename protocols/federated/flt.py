@@ -164,7 +164,10 @@ class FLTServer(RoundServer):
         await super().round(number)
 
     async def encode(self, client: str) -> None:
-        """Ask a client for its centroids, and suspect the client if it stays silent."""
+        """Ask a client for its centroids, and suspect the client if it stays silent or fails.
+
+        If there are clusters already, the client joins the nearest one.
+        """
         try:
             answer = await self.ask(
                 client, Encode(self.encoder), timeout=self.settings.patience, attempts=None

@@ -39,7 +39,7 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Update for the receiver to add; None if the sender did not choose the receiver's model.
+    """Update for the receiver to add; None if the sender did not choose its model, or gives it no weight.
 
     Synchronous form.
     """

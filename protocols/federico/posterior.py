@@ -42,9 +42,9 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 class CandidateLosses:
     """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether the candidate was evaluated since it joined; if not, it is chosen before all others. True
-    for candidates that are present at the start: all are equally new, and L = 0 ranks each of them first
-    until it is evaluated.
+    tried: whether the candidate was evaluated since it joined or returned; if not, it is chosen before all
+    others. True for candidates that are present at the start: all are equally new, and L = 0 ranks each of
+    them first until it is evaluated.
     """
 
     last: float = 0.0
@@ -101,7 +101,7 @@ class LossTable:
         return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
 
     def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
-        """Return the weights w of the candidates `among`: their sum is 1, or 0 if none has been tried."""
+        """Return the weights w of the candidates `among`: their sum is 1, or 0 if none has a finite loss."""
         names = list(among)
         shares = negative_softmax([self.tracked(name) for name in names], temperature)
         return {name: float(share) for name, share in zip(names, shares, strict=True)}

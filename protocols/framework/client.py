@@ -115,8 +115,9 @@ class Client(Node):
     async def run(self) -> None:
         """Repeat `step` until the budget is exhausted, or without end if there is no budget.
 
-        Handlers and spawned coroutines continue after the last step. A method that only answers messages
-        overrides this method with one that returns at once.
+        Raises RuntimeError if 1,000 steps in a row take no virtual time. Handlers and spawned coroutines
+        continue after the last step. A method that only answers messages overrides this method with one that
+        returns at once.
         """
         self._tasks.relabel("step")
         for component in self._components:

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.float64]:
     """Return the Euclidean projection of a vector [n] on {w : w >= 0, sum w = total}.
 
-    Raises ValueError for an empty vector, numbers that are not finite, and a total of 0 or less.
+    Raises ValueError for another number of dimensions, an empty vector, numbers that are not finite, and a
+    total of 0 or less.
 
     The function sorts the entries, and subtracts the threshold for which the positive parts add up to `total`
     (Held, Wolfe and Crowder 1974; Condat 2016, algorithm 1).

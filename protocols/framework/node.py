@@ -176,7 +176,7 @@ class Node(Actor):
         The network may have cut the peer off, and the peer may also consider this client down. So that the
         two find each other again, this client notifies the peer from time to time. The pause between notices
         doubles up to a minute; after the first hour, the client sends the next notice when the silence has
-        grown by a sixtieth.
+        grown by a sixtieth. After half a year, it sends none.
         """
         believed = peer in self.peers
         self._membership.suspect(peer)

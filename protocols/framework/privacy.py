@@ -76,8 +76,8 @@ def epsilon(noise_multiplier: float, releases: int, delta: float, share: float =
     noise_multiplier: standard deviation of the noise, relative to the norm to which vectors are clipped.
     share: probability that a release contains a given vector, if the choice stays secret; 1 if each release
     contains it. Computed by Renyi differential privacy (Mironov et al. 2019; Balle et al. 2020) with Opacus,
-    which the extra `privacy` installs. Infinite without noise. Raises ValueError unless 0 < delta < 1 and 0 <
-    share <= 1, and ModuleNotFoundError without Opacus.
+    which the extra `privacy` installs. 0 without releases; infinite without noise. Raises ValueError unless 0
+    < delta < 1 and 0 < share <= 1, and ModuleNotFoundError without Opacus if it is needed.
     """
     if not 0 < delta < 1 or not 0 < share <= 1:
         raise ValueError(

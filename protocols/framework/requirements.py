@@ -43,7 +43,10 @@ class Requirement:
 
 
 def common_start_requirement(*allowed: str) -> Requirement:
-    """Return the requirement of methods without a server that average models or backbones."""
+    """Return the requirement of methods that average models or backbones that the clients initialize.
+
+    allowed: the values of `model.initialisation` that suit the method.
+    """
     means_little = (
         "averages layers of different clients, which has little effect if the layers start from "
         "different values"
@@ -72,7 +75,7 @@ def held_out_requirement(on: str) -> tuple[Requirement, ...]:
 
 
 def two_way_links_requirement(settings: ProtocolSettings) -> tuple[Requirement, ...]:
-    """Return the requirement of methods in which both ends of a link receive from each other."""
+    """Return the requirement of two-way links, for methods that need them; none with `alone`."""
     if settings.alone:
         return ()
     problem = "needs two-way links; must have directed = false"

@@ -11,9 +11,9 @@ import numpy as np
 class Vector(Protocol):
     """Immutable flat vector of P float32 numbers: a model, an update, a gradient.
 
-    Supports `+ - * /` with vectors (element by element) and with numbers and scalars, `**`, `abs()` and
-    slices such as `vector[:10]`. Arithmetic is free and deferred; `tensor()` and `numpy()` compute pending
-    values and return the numbers.
+    Supports `+ -` with vectors, `* /` with vectors (element by element), numbers and scalars, `**` with a
+    number, `abs()`, and slices such as `vector[:10]`. Arithmetic is free and deferred; `tensor()` and
+    `numpy()` compute pending values and return the numbers.
     """
 
     @property
@@ -63,7 +63,7 @@ class Vector(Protocol):
 class Scalar(Protocol):
     """One number that may be pending: an inner product, a loss. `+ - * / **` and `clip` stay deferred.
 
-    `float()` and comparisons with `< <= > >=` compute the number.
+    `float()`, `bool()` and comparisons, also `==`, compute the number.
     """
 
     def __add__(self, other: float | Scalar) -> Scalar: ...

@@ -126,7 +126,11 @@ class Coordinator(Component):
         return left_out
 
     def coalitions_of(self, optima: Mapping[str, Optimum], unaffected: Sequence[str]) -> Stage:
-        """Return the next coalitions among clients with these optima, and `unaffected` ones."""
+        """Return the next coalitions of the clients with these optima.
+
+        unaffected: clients that also take part in the search for stable coalitions; coalitions of these
+        clients only are not returned. Not used with `equilibrium = "at-once"`.
+        """
         known = {client: optimum.collaborators for client, optimum in optima.items()}
         if self.settings.equilibrium == "at-once":
             return equilibrium_at_once(Benefits(known), known)
@@ -209,7 +213,7 @@ class Coordinator(Component):
         await asyncio.gather(*[self.tell_assignment(client, self.assignments[client]) for client in news])
 
     async def tell_assignment(self, client: str, assignment: CoalitionAssignment) -> None:
-        """Send a client its assignment repeatedly until the client confirms it."""
+        """Send a client its assignment repeatedly until it confirms, is gone, or has another leader."""
         pareto = await self.search.front.model(assignment.shares)
         full = None if assignment.full is None else await self.search.front.model(assignment.full)
         settled = Members(

@@ -102,7 +102,9 @@ def strongly_connected(graph: nx.DiGraph) -> list[tuple[Any, ...]]:
 
 
 def affected_by_departure(stages: Sequence[Sequence[tuple[C, ...]]], client: C) -> list[C]:
-    """Return the clients that the departure of `client` affects: its coalition, and all later stages.
+    """Return the clients that the departure of `client` affects: its partners, and all later stages.
+
+    None are affected if it was alone in its coalition.
 
     Other coalitions of the same or earlier stages are also stable without the client: none of their members
     was better off with it.

@@ -53,12 +53,12 @@ class LeaderElection(Component):
         self._missed_s = 0.0  # time at which the leader was declared gone
 
     def reset(self) -> None:
-        """Restart after a crash, which ended the client's tasks."""
+        """Restart the clocks for a new session; the tasks of an earlier session have ended with it."""
         self._leading = []
         self._received_s = self._missed_s = self.client.now
 
     def start(self) -> None:
-        """Lead if this client is the first leader, and watch the leader."""
+        """Lead if this client is the first leader and was up from the start; watch the leader."""
         if self.term == (0, self.client.name) and not self.client.late:
             self.start_term()
         self.client.spawn(self._watch())

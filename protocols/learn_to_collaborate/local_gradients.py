@@ -35,7 +35,10 @@ class LocalGradients(Component):
         return client.with_part(model, "head", self.head)
 
     async def at(self, wanted: GradientWanted) -> GradientFound:
-        """Return this client's gradient at the requested parameters; on validation samples also the loss."""
+        """Return this client's gradient at the requested parameters; on validation samples also the loss.
+
+        `HeadStepWanted` also makes a step of the client's own head.
+        """
         client, at = self.client, self.whole(wanted.params)
         if wanted.on == "batch":
             gradient = await client.gradient(at)

@@ -110,7 +110,7 @@ class CollaboratingClient(Client):
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Members) -> None:
-        """Join a coalition; in its first one, a client starts with the Pareto model."""
+        """Join a coalition; continue from its Pareto model if it is the first one, or if `is_content`."""
         before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:
             self.joined_s = self.now

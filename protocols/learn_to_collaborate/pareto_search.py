@@ -80,7 +80,7 @@ class ParetoSearch(Component):
     # --- gradients ------------------------------------------------------------------------------------------
 
     async def training_gradient(self, client: str, shares: Shares, model: Vector) -> GradientFound | None:
-        """Return a client's gradient, and let it take a step of its own head; None if it is gone."""
+        """Return a client's gradient; None if it is gone. With own heads, its head also takes a step."""
         term = self.election.term[0]
         if self.gradients.head is None:
             return await self.gradient_of(client, GradientWanted(term, model, "batch"))

@@ -70,7 +70,7 @@ class MaplClient(Client):
 
     @property
     def warm(self) -> bool:
-        """True if the warm-up is over, after which heads are compared."""
+        """True if weights are learned and the warm-up is over, so that heads are compared."""
         return self.settings.graph_learning and self.trainings >= self.settings.warm_up
 
     def knowledge(self, kind: type[K]) -> K:
@@ -96,7 +96,7 @@ class MaplClient(Client):
         return done
 
     def update_weights(self) -> None:
-        """Learn the weights of all peers with a known head (CGL), if enough heads are new.
+        """Learn the weights of all peers with a known head (CGL), if `warm` and enough heads are new.
 
         A neighbor without a known head keeps its weight. In synchronous mode, nearly all heads are new in
         each round, so CGL runs in each round, as in algorithm 3.

@@ -48,7 +48,10 @@ class Neighbours(Component):
         return list(self.shares)
 
     def come_back(self) -> None:
-        """Restart the clocks after a crash: the client was away, its neighbors were not silent."""
+        """Restart the clocks after an absence, and ask the neighbors for their knowledge.
+
+        The client was away; its neighbors were not silent.
+        """
         for peer in self.shares:
             self.contacts[peer].received_s = self.client.now
             self.ask_for_knowledge(peer)

@@ -99,9 +99,10 @@ class ContactService(Protocol):
 class SampledView(MembershipView):
     """Random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
 
-    `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
-    not for peers that leave the view in exchange for others. A client that leaves notifies the clients in its
-    own view: it cannot know which other views contain it.
+    `peers` is the view, which changes with every shuffle. `on_change` is called for deaths, departures and
+    returns only, not for peers that leave the view in exchange for others. A client that leaves notifies the
+    clients in its own view (with SWIM some of them, which pass the news on): it cannot know which other views
+    contain it.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class CyclonRequest(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class CyclonReply(MembershipMessage):
-    """Some of the receiver's entries, in exchange."""
+    """Answer to a `CyclonRequest`: some entries of the client that was asked."""
 
     entries: tuple[Entry, ...]
 

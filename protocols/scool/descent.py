@@ -28,8 +28,8 @@ class ThetaUpdate(Component, ABC):
     async def model_to_judge(self, number: int) -> Vector:
         """Return the model that peers evaluate in round `number`.
 
-        If the peers' updates are used, the client has already trained this model. In rounds, the method also
-        publishes the client's answer to peers that ask in this round.
+        If the peers' updates are used, the client has already trained this model. In this case, and always in
+        rounds, the method also publishes the client's answer to peers.
         """
 
     @abstractmethod

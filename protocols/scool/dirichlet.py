@@ -52,8 +52,8 @@ def concentration_gradient(alpha: Floats, mean_log: Floats) -> Floats:
 def ascend_concentration(alpha: Floats, mean_log: Floats, step_size: float) -> Floats:
     """Return alpha [M] after one gradient ascent step on the bound.
 
-    The step size is halved until the bound does not fall. mean_log [M]: E[log pi], averaged over all clients.
-    The result is within the bounds of this module.
+    The step size is halved until the bound does not fall; after 30 halvings, alpha is returned unchanged.
+    mean_log [M]: E[log pi], averaged over all clients. The result is within the bounds of this module.
     """
     gradient, before = concentration_gradient(alpha, mean_log), expected_log_density(alpha, mean_log)
     for _ in range(_HALVINGS_MAX):

@@ -76,7 +76,7 @@ class SCooL(Client):
         self.rounds.number = max([self.rounds.number + 1, *rounds])
 
     async def ask_all(self, model: Vector) -> None:
-        """Ask the peers that this client communicates with, and wait for all answers."""
+        """Ask peers, and wait for their answers; suspect those that stay silent for `patience`."""
         names, number = self.evaluations.peers_to_ask(), self.rounds.number
         for peer in names:
             self.rounds.tell(peer, self.evaluations.request(peer, model, number))
@@ -105,7 +105,7 @@ class SCooL(Client):
         return None
 
     async def answer(self, request: EvaluationRequest, sender: str) -> None:
-        """Evaluate a peer's model and answer, once this client has reached the round of the request."""
+        """Evaluate a peer's model and answer, once this client is in the request's round or has finished."""
         evaluations, number = self.evaluations, request.round
         while not self.finished and evaluations.published[-1].round < number:
             await evaluations.news.wait()

@@ -91,7 +91,7 @@ class PeerEvaluations(Component):
     async def evaluated(
         self, request: EvaluationRequest, sender: str, latest: Publication | None = None
     ) -> PeerEvaluation:
-        """Evaluate a peer's model, and answer with the published state."""
+        """Evaluate a peer's model, if it sent one and there is time, and answer with the published state."""
         client = self.client
         if latest is None:
             latest = self.published[-1]
@@ -128,7 +128,11 @@ class PeerEvaluations(Component):
     # --- requests -------------------------------------------------------------------------------------------
 
     def peers_to_ask(self) -> list[str]:
-        """Return the peers to ask in this iteration; if there are too many, those asked least often."""
+        """Return the peers to ask in this iteration; if there are too many, those asked least often.
+
+        A peer that has yet to answer, or that pauses, is left out. Each call shortens all pauses by one
+        iteration.
+        """
         ready = []
         for peer in self.posterior.targets():
             known = self.posterior.known[peer]

@@ -30,7 +30,7 @@ class PeerState:
     answer. `progress_used`: the progress and number of iterations that this client has used. `asking`: a
     request to the peer is unanswered. `times_asked`: how often the peer was asked, first in iteration
     `first_asked` of this client. `pause_left`: iterations in which the peer is not asked; `next_pause`:
-    length of the next pause.
+    length of the last pause since there was news, 1 without a pause; the next pause is twice as long.
     """
 
     loss: float | Scalar | None = None
@@ -44,7 +44,7 @@ class PeerState:
     next_pause: int = 1
 
     def answered(self, evaluation: PeerEvaluation) -> None:
-        """Keep an answer. An answer without news starts a pause, twice as long as the last pause."""
+        """Keep an answer. One without news starts a pause, twice as long as the last, at most `PAUSE_MAX`."""
         news = self.evaluation is None or evaluation.iterations != self.evaluation.iterations
         self.next_pause = 1 if news else min(2 * self.next_pause, PAUSE_MAX)
         self.pause_left = 0 if news else self.next_pause
@@ -132,7 +132,7 @@ class Posterior(Component):
         self.row.replace({peer: weights[peer] for peer in evidence if peer not in self.dropped})
 
     def likelihood(self, loss: float | Scalar) -> float:
-        """Return log P(D_j | theta_i) per sample, minus the log likelihood of the null model."""
+        """Return log P(D_j | theta_i) per sample, minus that of the null model, if any; at least `WORST`."""
         value = float(loss)
         chance = self.settings.null_model == "chance"
         against = math.log(max(1, self.client.compute.classes)) if chance else 0.0
@@ -164,7 +164,10 @@ class Posterior(Component):
     # --- shared parameters ----------------------------------------------------------------------------------
 
     def learn_and_gossip(self) -> None:
-        """Add the client's statistics, learn from the average, and send a peer half the mass (push-sum)."""
+        """Add the client's statistics, learn from the average, and send a peer half the mass (push-sum).
+
+        The message also contains the encoder, if the prior has one.
+        """
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None
         if numbers is not None:

@@ -43,7 +43,8 @@ class TrainedFactors:
 def sizes_and_places(model: Model | None, method: str, *, merged: bool = False) -> tuple[Sizes, Places]:
     """Return the sizes of a model's adapters, and their places in its vector.
 
-    merged: the adapters need a matrix of merged products. Raises ValueError for another model.
+    merged: the adapters need a matrix of merged products. Raises ValueError for a model without adapters,
+    with other trained parameters, or without a needed matrix.
     """
     assert model is not None
     if not model.adapters:

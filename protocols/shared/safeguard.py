@@ -70,7 +70,7 @@ class Safeguard(Component):
 
     @property
     def resting(self) -> bool:
-        """True if this client trains alone in this iteration, as no help was better."""
+        """True if this client trains alone in this iteration: no help was better, or it `rests_first`."""
         return self.pause_left > 0 and self.active
 
     async def loss_of(self, own: Vector) -> float:

@@ -60,7 +60,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class GlobalModel:
-    """New global model, for clients that did not take part in the round."""
+    """New global model, which the server sends to clients after a round."""
 
     params: Vector
 
@@ -160,11 +160,14 @@ class RoundServer(Server):
         self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
-        """Return a message to `client` after a round with `broadcast = "all"`, or None; not a RoundTask."""
+        """Return a message to `client` after a round, or None; not a RoundTask.
+
+        Called after each round with `broadcast = "all"`, and after the last of `rounds`.
+        """
         return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
-        """Do the server's work, such as training, after round `number` and before any news is sent."""
+        """Do the server's work, such as training, after a round with answers, before any news is sent."""
 
     async def run(self) -> None:
         self.round_trips.initial_s = self.settings.patience  # the first answers of a round set later limits
@@ -244,7 +247,7 @@ class RoundServer(Server):
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
 
     async def answer(self, client: str, number: int) -> Any:
-        """Return one client's answer; None if the answer does not arrive in time."""
+        """Return one client's answer; None if the client fails, or the answer does not arrive in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
             what = type(task).__name__

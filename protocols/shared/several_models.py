@@ -20,7 +20,7 @@ class SeveralModels(RoundTask):
 
 @dataclass(frozen=True)
 class LatestModels:
-    """Models after a round, for clients that do not train in the next one."""
+    """Models after a round, which the server sends to clients."""
 
     models: tuple[Vector, ...]
 

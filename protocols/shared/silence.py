@@ -37,6 +37,6 @@ class Silence(Component):
         return self.client.now - last_s >= self.patience
 
     def suspect_if_silent(self, peer: str) -> None:
-        """Suspect `peer`, which has not answered, if no other message came from it either."""
+        """Suspect `peer`, which has not answered, if it has sent no other message for the patience."""
         if self.is_silent(peer):
             self.client.suspect(peer)

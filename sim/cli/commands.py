@@ -1,6 +1,6 @@
 """The command `coterie`. Exit codes: 0 success, 1 failed run, 2 invalid input, 128 + n ended by signal n.
 
-A run with results counts as failed if clients failed permanently, or if no final model is finite.
+A run with results counts as failed if clients or servers failed permanently, or if no final model is finite.
 
 Modules that import torch are imported inside the commands that need them; the other commands start faster.
 """

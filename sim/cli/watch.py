@@ -140,7 +140,7 @@ class _Files(StaticFiles):
 
 
 def state(base: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the runs in progress, the sweeps, and the ended runs below `base`, the newest first."""
+    """Return the runs in progress, the sweeps, and the newest ended runs below `base`, the newest first."""
     running, sweeps, ended = [], [], []
     for folder in _folders(base, _DEPTH_MAX):
         if HIDDEN.fullmatch(folder.name):

@@ -17,8 +17,9 @@ from sim.core.rules import ClientBudget
 class Work:
     """Work of a client over all its sessions, in the units of a budget.
 
-    steps: training steps. samples: samples of training and gradients; each view counts. time: seconds
-    during which the client was up. bytes: sent bytes, without the network's duplicates of datagrams.
+    steps: training steps. gradients: gradients besides those of training steps. samples: samples of training
+    and gradients; each view counts. time: seconds during which the client was up. bytes: sent bytes, without
+    the network's duplicates of datagrams.
     """
 
     steps: int

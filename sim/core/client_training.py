@@ -123,7 +123,10 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of jobs that end later, unless the method or a schedule sets it."""
+        """Set the learning rate of jobs that end later; a schedule multiplies it.
+
+        A rate that the method passes to `train` replaces it.
+        """
         self._changes += rate != self.learning_rate
         self.learning_rate = rate
 
@@ -166,8 +169,8 @@ class DeviceCompute(Compute):
     def train_alone(self, engine: Engine) -> Vector | None:
         """Repeat the steps so far without peers, on another engine, and return the parameters.
 
-        Training starts at the initial model. Batches, learning rates, and optimizer are the same;
-        proximal terms are left out. Returns None without steps. Takes no virtual time.
+        Training starts at the initial model. Batches, learning rates, and optimizer are the same; proximal
+        terms and sample weights are left out. Returns None without steps. Takes no virtual time.
         """
         return self._taken.again(engine, *self._again(engine), self.client, self._train_key)
 

@@ -9,8 +9,8 @@ from sim.core.rules import Convergence
 class Plateau:
     """Best value of each client, with its time.
 
-    A client improves if it exceeds its best value by more than the tolerance. A client that returns after an
-    absence starts again.
+    A client improves if its value is better than its best value by more than the tolerance. A client that
+    returns after an absence starts again.
     """
 
     def __init__(self, rule: Convergence, *, higher_is_better: bool) -> None:

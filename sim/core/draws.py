@@ -25,8 +25,9 @@ _NONE: dict[str, int] = {}  # shared by clients that only train
 class Draws:
     """Batches of client number `client`, with a separate random stream for each purpose.
 
-    `batch_size`: samples of a batch; all samples of a client that has fewer. `train`, `gradient`, `loss`,
-    `batch`: batches drawn so far. Raises ValueError for a client without training samples.
+    `batch_size`: samples of a batch; all samples of a client that has fewer, unless batches are drawn with
+    replacement. `train`, `gradient`, `loss`, `batch`: batches drawn so far. Raises ValueError for a client
+    without training samples.
     """
 
     __slots__ = ("_keys", "augmented", "batch_size", "client", "engine", "samples", *PURPOSES)
@@ -60,7 +61,10 @@ class Draws:
         return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
-        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other values."""
+        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other values.
+
+        It also raises ValueError for a batch of another client, and without validation samples.
+        """
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:
                 raise ValueError(

@@ -51,7 +51,10 @@ class EvaluationsByIteration:
             self.check()
 
     def check(self) -> None:
-        """Evaluate or stop after this instant if every client that is up has done the iterations."""
+        """Evaluate or stop after this instant if every client that is up has done the iterations.
+
+        A client that has finished counts as if it had done them.
+        """
         loop, limit = self._loop, self._limit
         if self._every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
             least = least_iterations(self._clients) or self._next_evaluation

@@ -77,7 +77,7 @@ def exclude_from_collection() -> None:
 
 @contextmanager
 def torch_threads(stated: int | str) -> Iterator[None]:
-    """Set the number of threads of torch inside this context; "auto" stands for 1 until it is measured.
+    """Set the number of threads of torch inside this context; "fastest" stands for 1 until it is measured.
 
     One thread per core would make the last bits of sums depend on the machine. Threads also wait for each
     other at every call; on a busy machine, a small call then takes a hundred times as long.

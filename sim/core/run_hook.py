@@ -25,4 +25,4 @@ class RunHook(Hook):
         """Called when the run has reached its duration, before the last evaluation."""
 
     def closed(self, simulation: Simulation) -> None:
-        """Called when the simulation is closed, also after an error."""
+        """Called when the simulation is closed, also after an error; not after a second signal."""

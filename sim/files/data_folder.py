@@ -15,8 +15,8 @@ FOLDER_VARIABLE = "COTERIE_DATA"
 class DataFolder:
     """The data folder: the named folder, or else COTERIE_DATA, or else ./data.
 
-    download: whether missing data sets are downloaded into it. A named folder that does not exist raises
-    UserError on first use, since a run may not need it.
+    download: whether missing data sets are downloaded into it. A folder that is named here or by
+    COTERIE_DATA, and does not exist, raises UserError on first use, since a run may not need it.
     """
 
     named: Path | None = None

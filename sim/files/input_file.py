@@ -122,7 +122,7 @@ class InputFile:
             raise self.refusal(problem)
 
     def content(self, limit: int | None = None) -> bytes:
-        """Read the file, and unpack it if its name ends in .gz or .xz. Too large files are rejected."""
+        """Read the file, and unpack .gz and .xz files. Too large and empty files are rejected."""
         try:
             content = read_regular(self.path, LIMIT_BYTES if limit is None else limit)
         except UserError as error:

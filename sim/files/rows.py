@@ -74,7 +74,7 @@ def read_cycle(
 def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
     """Read the rows, at least one, of a CSV or .parquet file with these columns.
 
-    head: whether the first line of a CSV file names the columns, and possibly others.
+    head: whether the first line of a CSV file names the columns, and possibly others. Raises UserError.
     """
     if file.path.suffix == ".parquet":
         return _parquet_rows(file, columns)

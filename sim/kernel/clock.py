@@ -220,7 +220,10 @@ class VirtualLoop(TimerLoop):
         return True
 
     def run_forever(self) -> None:
-        """Run until `stop` or only observers are left. Raises `Deadlock` if a `must_finish` task waits."""
+        """Run until `stop` or `pause`, or until only observers are left.
+
+        Raises `Deadlock` if only observers are left and a `must_finish` task waits.
+        """
         if not self._run(math.inf) and self._must_finish:
             raise self._deadlock(self._must_finish)
 

@@ -259,7 +259,7 @@ class Architecture:
         return torch.cat([parameters[part.name].reshape(-1, part.numel) for part in self.slices], dim=1)
 
     def named(self, parameters: Parameters) -> dict[str, Tensor]:
-        """Return the parameters by name, in a new dictionary."""
+        """Return the parameters and the constants by name, in a new dictionary."""
         named = self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
         if self.constants:
             device = next(iter(named.values())).device

@@ -42,8 +42,9 @@ def measure_models(
     of the "validation_..." metrics, by "training" and "validation", without augmentation. workers: measure
     several clients at the same time, by default this thread only. own: further metrics, by user functions.
 
-    A client without samples gets nan. A client with a loss that is not finite gets nan for all other metrics:
-    the largest of scores that are not numbers says nothing about learning.
+    A client without samples gets nan. A client with a loss that is not finite gets nan for the other metrics
+    of the same samples, except the objective: the largest of scores that are not numbers says nothing about
+    learning.
     """
     if shares is not None and shares.shape[1] == 1:
         assert isinstance(rows, Tensor)

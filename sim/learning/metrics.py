@@ -83,7 +83,7 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the ROC curve, as a mean over classes (one against the others) or tags.
 
-    Classes and tags that all samples have, or none, are left out.
+    Classes and tags that all samples have, or none, are left out; nan if no other is left.
     """
     from sklearn.metrics import roc_auc_score
 

@@ -36,7 +36,8 @@ def import_torchvision() -> ModuleType:
 def download(dataset_class: str, folder: Path) -> None:
     """Download a data set of torchvision.datasets to `folder`, in its layout, with verified checksums.
 
-    Raises OSError or RuntimeError (with torchvision's message) for errors of the network or the folder.
+    Raises UserError without torchvision, and OSError or RuntimeError (with torchvision's message) for errors
+    of the network or the folder.
     """
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_CONNECT_TIMEOUT_S)  # without it, urllib waits forever behind some firewalls

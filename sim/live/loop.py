@@ -28,9 +28,9 @@ class LiveLoop(VirtualLoop):
     """Loop that fires each event when the wall clock reaches its time, as soon as the process can.
 
     Slightly late events still count at their planned times, so that lag of the machine does not change the
-    simulated world. After a pause of the process of more than `CAP_S`, all events that its actors wait for
-    are postponed, so that no other actor is blamed for the pause. elapsed: returns the seconds since the
-    start of the run, equal in all processes. raw: events count at their actual times.
+    simulated world. After a pause of the process of more than `CAP_S`, all events except messages are
+    postponed, so that no other actor is blamed for the pause. elapsed: returns the seconds since the start of
+    the run, equal in all processes. raw: events count at their actual times.
     """
 
     def __init__(self, elapsed: Callable[[], float], *, raw: bool = False) -> None:

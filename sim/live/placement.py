@@ -43,8 +43,8 @@ def place_actors(
 ) -> Placement:
     """Assign clients and servers to processes, one after another.
 
-    Each client that crashes or joins later has a separate process, up to a maximum number; further clients
-    crash and join within a shared process.
+    Each client that crashes, rejoins or joins later has a separate process, up to a maximum number; further
+    clients crash and join within a shared process.
     """
     moving = sorted({index for event in events if event.kind != "leave" for index in event.clients})
     alone = moving[:OWN_PROCESSES_MAX]

@@ -73,7 +73,8 @@ class LiveSimulation(Simulation):
         """Keep only these actors in this process. began_s: the start of this process, in seconds of the run.
 
         Events before that time do not happen in this process. ends_by_crash: a crash ends this process; a
-        client that rejoins has its last stored model, because its other state was in the killed process.
+        client that rejoins with state has its last stored model, because its other state was in the killed
+        process.
         """
         if not began_s:
             self.network.expect_up([client.name for client in self.clients if client.up_at_start])

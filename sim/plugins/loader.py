@@ -59,7 +59,7 @@ class Plugin:
         return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"
 
     def is_unchanged(self) -> bool:
-        """Return whether the file and the other files of its folder are unchanged since loading."""
+        """Return whether the file and its folder are unchanged since loading; False for a package."""
         try:
             return self.file is not None and files_in_same_folder(self.file) == self.sources
         except (OSError, ValueError):
@@ -87,7 +87,7 @@ def load_plugin(
 
     A file's path is relative to the current folder, or to the scenario's folder. code=False rejects any such
     name, with the allowed names `instead` in the message. is_one: test for suitable objects; kind: noun for
-    them. Raises UserError.
+    them; without it, unsuitable objects are also returned. Raises UserError.
     """
     source, _, label = name.rpartition(":")
     stated = f'{key} = "{name}"'

@@ -149,6 +149,6 @@ def base_metric_name(metric: str) -> str:
 
 
 def measure_called(name: str) -> Measure:
-    """Return a measure by name; unknown ones, as of a run that is not finished, have no known direction."""
+    """Return a measure by name; of unknown ones, as of a run that is not finished, higher is better."""
     known = (measure for measure in MEASURES if measure.name == name)
     return next(known, Measure(name, name.replace("_", " "), higher_is_better=True))

@@ -165,7 +165,7 @@ class Metrics:
         return Series(times[chosen], values[chosen])
 
     def mean(self, name: str) -> Series:
-        """Return the mean over measured clients at each time, without totals ("all")."""
+        """Return the mean over all measured actors at each time, without totals ("all")."""
         times, actors, values = self._recorded(name)
         of_clients = actors != self._ids.get(ALL, -1)
         times, position = np.unique(times[of_clients], return_inverse=True)

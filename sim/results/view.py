@@ -201,7 +201,10 @@ class RunView:
 
     @cached_property
     def worst_first(self) -> list[int]:
-        """Clients by their last result, the worst first, and clients without results at the end."""
+        """Clients by their last result, the worst first, and clients without results at the end.
+
+        Of clients with equal results, the one with the fewest iterations is first.
+        """
         count = len(self.clients)
         measured = np.full(count, np.nan)
         if self.measure is not None:

@@ -44,7 +44,7 @@ def find_waits(view: RunView, clients: Sequence[int]) -> list[Waits] | None:
 
 
 def kept_waiting_s(view: RunView) -> dict[str, float] | None:
-    """Return the total time that other clients waited for each client; None if unknown."""
+    """Return the total time that clients waited for each client or server; None if unknown."""
     waits_of_all = find_waits(view, range(len(view.clients)))
     if waits_of_all is None:
         return None

@@ -90,7 +90,7 @@ def workers_on_ray(address: str | None = None) -> Iterator[MakeWorkers]:
 
     Results depend only on the sent data: if a node dies, its part is computed again on another node or
     locally. The nodes need the same versions of coterie and libraries, but not the data or the user's code.
-    The factory raises UserError without the cluster.
+    The factory raises UserError without the cluster, and for a run on GPUs.
     """
     with ExitStack() as opened:
 

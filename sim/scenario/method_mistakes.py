@@ -13,7 +13,7 @@ _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Attribute, 
 
 
 def method_mistakes(kind: type) -> Iterator[str]:
-    """Return errors for the user's methods that use a coroutine as a value, or assign a framework field."""
+    """Return errors for the user's methods that do not await a coroutine, or assign a framework field."""
     users = [cls for cls in kind.__mro__ if cls is not object and not _is_ours(cls)]
     fields = _framework_attributes(kind) - {name for cls in users for name in vars(cls)}
     for cls in users:

@@ -87,7 +87,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A validated scenario. Two scenarios are equal if all settings are, regardless of their files."""
+    """A validated scenario. Two scenarios are equal if their settings and questions are."""
 
     run: Run
     clients: Clients

@@ -23,7 +23,10 @@ _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tup
 
 
 def prefix_digest(scenario: Scenario, time_s: float) -> str:
-    """Return the digest of a scenario without its duration and without entries that start after `time_s`."""
+    """Return the digest of a scenario without its duration and without entries that start after `time_s`.
+
+    Changes at `time_s` itself are also left out.
+    """
     return digest(_prefix_until(scenario, time_s))
 
 
@@ -47,7 +50,8 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
 def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:
     """Return the last virtual time (s) until which both scenarios are the same; None if the starts differ.
 
-    This is the time right before the first entry that only one of them has.
+    This is the time right before the first entry that only one of them has. None also if there is no later
+    entry.
     """
     if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
         return None

@@ -24,7 +24,10 @@ Setting = tuple[str, ...]
 
 
 def answer(comparison: Comparison) -> list[str]:
-    """Return sentences that answer the question of a study, each computed from the compared figures."""
+    """Return sentences that answer the question of a study, each computed from the compared figures.
+
+    Empty if fewer than two values can be ranked.
+    """
     standing = MethodRanking(comparison)
     if len(standing.ranking) < 2:
         return []
@@ -91,7 +94,10 @@ class MethodRanking:
         return self._gap(first, second, list(self.complete.values()))
 
     def _gap(self, first: str, second: str, settings: Sequence[Mapping[str, SeedGroup]]) -> Contrast:
-        """Return the difference of two values, paired by seed; each seed is a mean over settings."""
+        """Return the difference of two values, paired by seed; each seed is a mean over settings.
+
+        Without common seeds, the difference is not paired.
+        """
         ours, theirs = self._by_seed(first, settings), self._by_seed(second, settings)
         common = sorted(ours.keys() & theirs.keys())
         if not common:
@@ -212,7 +218,7 @@ class MethodRanking:
 
     @property
     def lead(self) -> str:
-        """The time from which the best value's mean curve leads; empty without curves.
+        """The time from which the best value's mean curve leads; empty if it does not lead at the end.
 
         If some runs are longer than others, the sentence names the time up to which all curves are known.
         """

@@ -53,9 +53,10 @@ _WORSE = 0.02  # change after budgets, as a share of the value at the end, from 
 class Comparison:
     """Statistics of a study's groups.
 
-    metrics: compared metrics; by default the measure and the known metrics of graph, newcomers and
-    departures. by: the axis of the pictures. baseline: ``"axis=value"``. Raises UserError for unknown
-    metrics, axes and values.
+    metrics: compared metrics; by default those of the study, or else the measure, its worst decile, and the
+    known metrics of graph, newcomers and departures. by: the axis of the pictures. baseline:
+    ``"axis=value"``. Raises UserError for unknown metrics, axes and values, for an impossible target, and for
+    two runs with the same settings and seed.
     """
 
     def __init__(
@@ -137,7 +138,8 @@ class Comparison:
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
         """Return a group's baseline: the group with the baseline's value and the same other values.
 
-        A group that an axis cannot affect counts for all values of this axis.
+        A group that an axis cannot affect counts for all values of this axis. None for the baseline itself,
+        and without a baseline.
         """
         if self._baseline is None:
             return None

@@ -78,9 +78,9 @@ class SeedGroup:
 class GroupMetric:
     """One metric of one group.
 
-    against: the difference from the baseline, None for the baseline itself. p: the p-value of the
-    difference, corrected for the number of comparisons in the table. robust: statistics over the clients of
-    all runs, None if the metric is not measured per client.
+    against: the difference from the baseline, None without one and for the baseline itself. p: the p-value of
+    the difference, corrected for the number of comparisons in the table. robust: statistics over the clients
+    of all runs, None if the metric is not measured per client.
     """
 
     group: SeedGroup

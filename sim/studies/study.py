@@ -70,7 +70,7 @@ class StudiedRun:
 
     @property
     def ended_itself(self) -> bool:
-        """True if the run ended before its duration, so more time would change nothing."""
+        """True if the run ended before its duration, or had none, so more time would change nothing."""
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
@@ -91,7 +91,10 @@ class StudiedRun:
         return [each for each in clients if each not in self.excluded]
 
     def curve(self, metric: str) -> Series | None:
-        """Return a metric over time: the mean over clients that count and are up; None if not measured."""
+        """Return a metric over time: the mean over clients that count and are up; None if not measured.
+
+        For a metric with the suffix `WORST`, the mean of the worst 10% of these clients.
+        """
         panel = self._panel(metric.removesuffix(WORST))
         if panel is None:
             return None

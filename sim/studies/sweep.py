@@ -94,7 +94,7 @@ def run_sweep(
     The results of each cell go to a separate folder in `out`, like those of a single run. The index
     `<out>/<name>-sweep-<hash>/sweep.json` is updated during the sweep. A failed cell does not affect other
     cells, and the next call tries it again. Forks run after their parents, and the parents' checkpoints are
-    removed at the end unless `how` keeps them. Raises UserError if `out` cannot be written.
+    removed at the end unless `how` keeps them or a cell failed. Raises UserError if `out` cannot be written.
     """
     index, how = _Index(plan, out), how or CellOptions()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}

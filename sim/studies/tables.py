@@ -135,7 +135,10 @@ def target_cost_text(target: TargetCost) -> str:
 
 
 def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths."""
+    """Write table.csv, target.csv, curves.csv and runs.csv, the data of the page, and return their paths.
+
+    A file without rows is left out.
+    """
     written = {folder / name: frame for name, frame in written_frames(comparison).items()}
     for path, frame in written.items():
         frame.write_csv(path)
@@ -323,7 +326,7 @@ class ShownTable(NamedTuple):
 
 
 def tables_to_show(comparison: Comparison) -> list[ShownTable]:
-    """Return the tables: final metrics, statistics over clients, costs of a target, resources per client."""
+    """Return the tables: final metrics, statistics over clients, costs of a target, energy, resources."""
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = ["seeds", *(["tuned"] if comparison.any_tuned else [])]
     for metric in comparison.metrics:

@@ -12,9 +12,9 @@ A message passes through four steps:
 4. *Arrival.* The message is delivered if the receiver is up and no partition separates the pair.
 
 Every message has exactly one outcome. It is delivered, lost (by the network) or dropped (because the sender
-or the receiver is down, or a queue is full). Before that, it is in flight. A duplicate is a separate message:
-it is sent at the departure of the original (the event says "duplicate"), and its bytes count. Times are
-virtual seconds; sizes are encoded bytes.
+or the receiver is down, a queue is full, or the receiver refuses the content). Before that, it is in flight.
+A duplicate is a separate message: it is sent at the departure of the original (the event says "duplicate"),
+and its bytes count. Times are virtual seconds; sizes are encoded bytes.
 """
 
 from __future__ import annotations

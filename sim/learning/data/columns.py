@@ -52,7 +52,7 @@ class ColumnConversion:
 
 
 def load_table(section: TableKeys, folder: DataFolder) -> Dataset:
-    """Return the data set of a table, and of its test table, if any. Raises UserError."""
+    """Return the data set of a table, and of its test and validation tables, if any. Raises UserError."""
     given = {"train": _read(section, folder, "data.file", section.file)}
     if section.test_file is not None:
         given["test"] = _read(section, folder, "data.test_file", section.test_file)
@@ -143,7 +143,10 @@ def _describe_columns(columns: Sequence[ColumnConversion]) -> str:
 
 
 def select_used_columns(section: TabularData, part: TablePart) -> TablePart:
-    """Return the table with its used columns, and null for allowed missing values. Raises UserError."""
+    """Return the table with its used columns, and null for allowed missing values. Raises UserError.
+
+    With `missing = "drop"`, rows with a missing value are left out.
+    """
     file, frame = part.file, part.frame
     used, needed = section.used, [*section.labels, *filter(None, [section.client])]
     if absent := [name for name in used if name not in frame.columns]:
@@ -249,9 +252,10 @@ def _owners(
 
 
 def number_column(part: TablePart, name: str, start: int = 0) -> pl.Series:
-    """Return a column as float64, with nulls for missing values. Raises UserError for values outside float32.
+    """Return a column as float64, with nulls for missing values.
 
-    start: subtracted before whole numbers are rounded to float64.
+    start: subtracted before whole numbers are rounded to float64. Raises UserError for texts that are no
+    numbers, and for numbers outside float32.
     """
     column = part.frame[name]
     column = as_text(column) if isinstance(column.dtype, pl.Enum) else column
@@ -354,7 +358,7 @@ def encoded(
 
 
 def category_indices(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:
-    """Return the index of each row's value among these texts, int64; -1 for others."""
+    """Return the index of each row's value among these texts, int64; -1 for others. A missing value is ""."""
     texts = as_text(part.frame[name]).fill_null("")
     return texts.replace_strict(
         list(values), list(range(len(values))), default=-1, return_dtype=pl.Int64
@@ -362,7 +366,7 @@ def category_indices(part: TablePart, name: str, values: Sequence[str]) -> np.nd
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return a column as texts; whole numbers without a point."""
+    """Return a column as texts; numbers without a point if all are whole."""
     if column.dtype in (pl.String, pl.Enum):
         return column.cast(pl.String)
     whole = column.cast(pl.Int64, strict=False)

@@ -166,7 +166,7 @@ class ImageData(LabelledData):
 
 
 def normalised(arrays: ImageArrays, classes: int, *, standardise: bool = True) -> Dataset:
-    """Return images as float32, each channel standardized by the training part, or unchanged."""
+    """Return images as float32, each channel standardized by the training part, or only divided by 255."""
     channels = arrays.train_x.shape[1]
     mean, std = channel_statistics(arrays.train_x) if standardise else (np.zeros(channels), np.ones(channels))
     train_x, test_x = [x.astype(np.float32) for x in (arrays.train_x, arrays.test_x)]

@@ -25,9 +25,9 @@ def keeping_last_data() -> Iterator[None]:
 def read_once(kind: type, files: list[Path], read: Callable[[], Dataset]) -> Dataset:
     """Return the result of `read`, or the kept data set of the same kind and files.
 
-    Without files, as for a data set that is not downloaded yet, nothing is kept. A file with a new size, time
-    of change or inode is read again. Runs share the inputs, which they never change; each run gets a copy of
-    the targets, because user-defined partitions receive them.
+    Outside of `keeping_last_data`, and without files, as for a data set that is not downloaded yet, nothing
+    is kept. A file with a new size, time of change or inode is read again. Runs share the inputs, which they
+    never change; each run gets a copy of the targets, because user-defined partitions receive them.
     """
     if _kept is None or not files:
         return read()

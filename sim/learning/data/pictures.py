@@ -41,9 +41,10 @@ def pixels(
 ) -> np.ndarray:
     """Return `count` images as uint8 [count, channels, height, width]: 1 (gray), 3 (color) or 4 channels.
 
-    mode: Pillow's mode to which the images are converted. size: height and width to which images of any shape
-    are resized: bilinear, and blurred if they become smaller. remedy: description of a way to make the images
-    equal in shape. Raises the error that `refuse` makes of a problem.
+    mode: Pillow's mode to which the images are converted; None: each image becomes gray, RGB or RGBA, by its
+    own mode. size: height and width to which images of any shape are resized: bilinear, and blurred if they
+    become smaller. remedy: description of a way to make the images equal in shape. Raises the error that
+    `refuse` makes of a problem.
     """
     found = np.empty(0, np.uint8)
     for index, content in enumerate(encoded):

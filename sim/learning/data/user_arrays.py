@@ -87,8 +87,8 @@ def check_parts(
     """Return (the checked parts including a test part, the number of classes or targets, the owners).
 
     Without a given test part, a share of each client's training samples, or of each class's, becomes the test
-    part: the same for all seeds. wide: keep the type of the numbers in x. refuse: returns the error to raise
-    for a problem.
+    part: the same for all seeds. classes: the number of classes; None to infer it from the labels. wide: keep
+    the type of the numbers in x. refuse: returns the error to raise for a problem.
     """
     regression = section.task == "regression"
     parts = {
@@ -226,6 +226,8 @@ def _owners(parts: Mapping[str, ArraysPart], refuse: Refuse) -> tuple[tuple[str,
 
 def split(groups: np.ndarray, test_share: float, key: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows for training and the rows for testing: `test_share` of each group is for testing.
+
+    Of a group of several rows, at least one is for testing, and at least one for training.
 
     groups: the client or the class of each row. key: key of the random numbers that choose the rows.
     """

@@ -106,8 +106,8 @@ def usable_cores() -> int:
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
     """Return the number of CPU threads with the shortest time for these steps (`TimedTrainingStep.step`).
 
-    It measures 1, 2, 4, ... threads, up to `usable_cores`, as long as each doubling saves a tenth of the
-    time.
+    It measures 1, 2, 4, ... threads, up to `usable_cores`, as long as each doubling makes the steps more than
+    1.1 times as fast.
     """
     steps, before = list(steps), torch.get_num_threads()
     threads, least = 1, math.inf

@@ -54,11 +54,11 @@ class VectorPool:
 
     @property
     def bytes_held(self) -> int:
-        """Memory of all rows, in bytes; a pool never shrinks, so this is also the maximum."""
+        """Memory of all rows without padding, in bytes; a pool never shrinks, so this is also the maximum."""
         return 4 * self.capacity * self.width
 
     def take(self, count: int) -> list[int]:
-        """Reserve `count` rows; the matrix grows by a quarter if too few are free."""
+        """Reserve `count` rows; the matrix grows by a quarter, or more if needed, if too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
         # Fixed bounds: a garbage collection may append freed rows meanwhile.

@@ -25,7 +25,7 @@ def read_float_tensors(file: InputFile) -> tuple[dict[str, Tensor], Mapping[str,
 
 
 def gpt2_shape(stored: Mapping[str, Tensor], heads: int, file: InputFile) -> TransformerShape:
-    """Return the sizes from the tensors. Raises UserError if they are missing."""
+    """Return the sizes from the tensors. Raises UserError if tensors are missing, or do not fit the heads."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in ("wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"):
         if name not in stored or stored[name].dim() != 2 or not stored[name].numel():

@@ -80,8 +80,8 @@ class Partition:
 class PartitionSection(Settings):
     """Kind of partition: its keys, and `deal`.
 
-    A training sample belongs to at most one client, unless a user-defined list assigns it to several. Test
-    samples are shared: a client is tested on all samples that fit its distribution. With
+    A training sample belongs to at most one client, unless a user-defined list, or "iid" with `repeat`, gives
+    it to several. Test samples may be shared: a client is tested on samples that fit its distribution. With
     `samples_per_client`, the samples of a client depend only on the seed and the clients before it: an
     additional last client does not change them.
     """

@@ -23,6 +23,6 @@ class Ticks(NamedTuple):
         return cls(end_s, max(tick_s, end_s / _MOST_TICKS))
 
     def ticks(self, times_s: Any) -> NDArray[np.int64]:
-        """Return the nearest ticks of times."""
+        """Return the nearest ticks of times; NaN becomes the start of the run."""
         times = np.nan_to_num(np.asarray(times_s, dtype=np.float64), nan=0.0)
         return np.rint(times.clip(0.0, self.end_s) / self.tick_s).astype(np.int64)

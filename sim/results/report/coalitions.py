@@ -45,7 +45,10 @@ def coalition_groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
 
 
 def benefit_graph(view: RunView) -> Figure | None:
-    """Draw the last benefit graph: arrows from helpers to the clients they help, colors for coalitions."""
+    """Draw the last benefit graph: arrows from helpers to the clients they help, colors for coalitions.
+
+    None without coalitions, or above MOST_CLIENTS clients.
+    """
     found = final_memberships(view)
     times = view.snapshot_times(2)
     if not found or not len(times) or len(found) > MOST_CLIENTS:

@@ -34,7 +34,10 @@ class PageColumn:
 
 
 def whole_number_column(values: Any, *, rises: bool = False) -> PageColumn:
-    """Return a column of whole numbers from 0, in the smallest kind that holds them."""
+    """Return a column of whole numbers from 0, in the smallest kind that holds them.
+
+    Ascending numbers are "u4". Too large numbers become the largest of "u4".
+    """
     numbers = np.asarray(values, dtype=np.int64)
     largest = int(numbers.max(initial=0))
     kind = "u1" if largest < 1 << 8 else "u2" if largest < 1 << 16 else "u4"

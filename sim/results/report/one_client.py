@@ -153,7 +153,7 @@ def weights_by_peer_figure(view: RunView, *, others: bool = False) -> Figure | N
 
 
 def class_counts_figure(view: RunView) -> Figure | None:
-    """Draw each client's numbers of training samples by class; None if unknown."""
+    """Draw the training samples by class, of each client's ten most frequent classes; None if unknown."""
     counts = view.get("class_counts")
     if counts is None or len(view.clients) < 2:
         return None

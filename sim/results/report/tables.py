@@ -137,7 +137,10 @@ class DepartureDrop(NamedTuple):
 
 
 def departure_drops(view: RunView) -> list[DepartureDrop]:
-    """Return the clients with the largest drops after each departure, the largest first."""
+    """Return the clients with the largest drops after each departure, the largest first.
+
+    Of very many departures, only the first ones count.
+    """
     found: list[DepartureDrop] = []
     departures = [move for move in view.moves if move.event in DEPARTURES]
     for departure in departures[: _MOST_PAIRS // len(view.clients)]:

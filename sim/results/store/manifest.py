@@ -58,7 +58,7 @@ class Manifest:
                 raise UserError(f"{file} is missing, damaged or changed")
 
     def require_intact(self, name: str) -> None:
-        """Raise UserError if an existing file differs from the written file."""
+        """Raise UserError if a file is missing, is not listed, or differs from the written file."""
         if name in self._intact:
             return
         file, entry = self._folder / name, self._entries.get(name)

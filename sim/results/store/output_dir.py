@@ -167,7 +167,7 @@ def clean_up(base: Path) -> None:
     """Remove the hidden folders in `base` that dead processes left; rename the folders with complete results.
 
     Folders with a checkpoint or with logs of a live run are kept for `coterie resume`. Folders without
-    coterie's mark are kept, too.
+    coterie's mark are kept, too, unless they are empty.
     """
     with suppress(OSError), _renaming_lock(base):
         for folder in sorted(base.iterdir()):

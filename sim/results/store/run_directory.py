@@ -207,7 +207,8 @@ class RunDirectory:
     def finalise(self, *, replace: bool = False) -> Path:
         """Rename the folder to its target, or to a free name if results exist there; return its path.
 
-        With `replace`, existing results are replaced, except for the user's files. Raises OSError.
+        With `replace`, existing results are replaced, except for the user's files. Raises OSError, and
+        ValueError without summary.json.
         """
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
@@ -244,9 +245,9 @@ class RunDirectory:
         return self._read_json(PROGRESS)
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """Scan one of the tables "metrics", "graph", "events", "intervals", with the columns of this version.
+        """Scan one of the run's tables, such as "metrics" or "events", with the columns of this version.
 
-        Missing columns are null. Raises UserError if the file is missing.
+        Missing columns are null. Raises UserError as `table_path` does.
         """
         file = self.table_path(table).absolute()
         try:

@@ -196,7 +196,10 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(_Summary.__optional_keys__) | {
 
 
 def parse_summary(content: bytes) -> dict[str, Any]:
-    """Parse a summary, with every key that this version reads. Raises ValueError."""
+    """Parse a summary, with every key that this version reads. Raises ValueError.
+
+    The measures of the user's functions in it are added to `MEASURES`.
+    """
     _KNOWN.validate_json(content)
     found: dict[str, Any] = json.loads(content)  # validated values have tuples instead of lists
     if found["clients"].keys() < {"initial", "alive"}:

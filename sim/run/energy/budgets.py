@@ -53,7 +53,7 @@ def with_meters(classes: Classes, constants: EnergyConstants | None) -> Classes:
 
 
 def add_energy_meter(simulation: Simulation, constants: EnergyConstants | None) -> EnergyMeter | None:
-    """Return the meter of a simulation with constants of energy, and limit its clients to their budget."""
+    """Return the meter of a simulation, and limit its clients to their budget; None without constants."""
     if constants is None:
         return None
     meter = EnergyMeter(constants)

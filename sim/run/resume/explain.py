@@ -80,9 +80,10 @@ class Replay:
         return _client_facts(self.simulation, client)
 
     def run_until(self, time_s: float) -> None:
-        """Replay all events up to `time_s`. Raises UserError if the run ended before.
+        """Replay all events up to `time_s`. Raises UserError if the run or its log ends before.
 
-        Each further call needs a time at or after the last one.
+        Each further call needs a time at or after the last one. Also raises UserError if changed code or a
+        damaged log prevents the replay.
         """
         if (end_s := self.end_s) is not None and end_s < time_s:
             raise UserError(

@@ -38,7 +38,7 @@ def explore_run(
     at_s: time that the page shows first. client: number or name of the client that the page shows first.
     beside: a second run with the same past, shown beside the run; the page is then in the second run's
     folder. made_of: replay the runs for the lineage of their models. Raises UserError for other folders or
-    clients, and OSError.
+    clients, or a time after the run's end, and OSError.
     """
     directory = load_checked(path)
     view = RunView(directory)

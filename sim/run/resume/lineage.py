@@ -90,7 +90,8 @@ def lineage_of(
     """Return the sources of models of a run, for one client or all, at one time or at all evaluations.
 
     windows: number of equal windows of time in which training began. recent_s: instead, one window of this
-    length before each model. Raises UserError like `start_replay_of_run`.
+    length before each model. Raises UserError like `start_replay_of_run`, and at a time without an evaluation
+    if the method's `evaluated` reads values that the log lacks.
     """
     classes = Classes(engine=RecordedEngine, simulation=SimulationWithModels)
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice, classes=classes) as replay:

@@ -196,7 +196,7 @@ class ResumableRun:
             self.require_later(duration_s)
 
     def require_extensible(self) -> None:
-        """Raise UserError for a run that did not end at run.duration."""
+        """Raise UserError for a finished run that did not end at run.duration."""
         if not self.is_finished:
             return
         planned_s = RunDirectory.load(self.path).summary()["planned_seconds"]
@@ -208,7 +208,7 @@ class ResumableRun:
             )
 
     def require_later(self, end_s: float) -> None:
-        """Raise UserError if the run is already beyond `end_s`."""
+        """Raise UserError if the run is already beyond `end_s`, or ended at it."""
         if self.checkpoint is not None and end_s <= self.time_s:
             if self.is_finished:
                 raise UserError(f"{self.path} ended at {self.time_s:g} s; pass a later --until to extend it")
@@ -389,7 +389,7 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
 
 
 def changed_conditions(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
-    """Return a line for each library or version of code that has changed; they determine a run's values."""
+    """Return a line for each changed condition of a run's values: code, files, data, device or library."""
     if before is None:
         return ["the code and libraries of the run are unknown"]
     return [

@@ -129,7 +129,8 @@ def decide_engine_settings(scenario: Scenario, learning: Learning) -> dict[str, 
 
     The backend is measured with torch's current number of threads, and then the threads with that backend. A
     run with these settings does not measure again. Raises UserError for a backend that does not fit the
-    model, for a precision that the device does not support, and for a model that fails on one sample.
+    model, for a precision that the device does not support, for `micro_batch` with a model that needs whole
+    batches, and for a model that fails on one sample.
     """
     require_precision(scenario, learning.device)
     require_divisible_batches(scenario, learning)

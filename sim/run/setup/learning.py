@@ -42,7 +42,7 @@ class Learning:
 
     @property
     def kinds(self) -> dict[str, LearningSettings]:
-        """Different settings, by the architecture's key, in the order of the first client of each."""
+        """Settings of the first client of each architecture, by the architecture's key."""
         kinds: dict[str, LearningSettings] = {}
         for own in self.settings:
             kinds.setdefault(own.architecture.key, own)

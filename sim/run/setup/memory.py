@@ -117,7 +117,10 @@ def require_room_on_device(devices: DevicesOfClients, client: int, work: Workloa
 
 
 def steps_allowed(scenario: Scenario, name: str, work: Workload, samples: int) -> float:
-    """Return the training steps that a client's budget allows; infinite without one. Raises UserError."""
+    """Return the training steps that a client's budget allows; infinite if it limits no steps or samples.
+
+    Raises UserError for a budget that allows less than one step.
+    """
     budget = scenario.run.budget
     if budget is None or budget.samples is None:
         return math.inf if budget is None or budget.steps is None else budget.steps

@@ -29,7 +29,7 @@ def assign_samples(
     """Return the samples of each client and server; the data set has `samples` training samples.
 
     A server's samples are drawn at random, first from the samples that no client owns, then from the samples
-    of clients. Raises UserError if too few are left for a client.
+    of clients. Raises UserError if there are too few for the servers, or none is left for a client.
     """
     train = partition.train
     each = 0 if scenario.server is None else scenario.server.samples

@@ -19,7 +19,7 @@ class BatchNorm(_BatchNorm):
     module's attributes, from which `TrainingPass` reads them. Linear combinations of models can have a
     negative running variance, which counts as 0.
 
-    For `isinstance`, this layer is one of torch's classes.
+    For `isinstance`, `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d` below are torch's classes of these names.
     """
 
     untrained = ("running_mean", "running_var")
