@@ -22,7 +22,8 @@ def locked_packages(code: Iterable[bytes], ran_with: Mapping[str, Any]) -> str:
         for _, name in imported_names(_tree(content)):
             for package in known.get(name.partition(".")[0], ()):
                 _add(package, found)
-    own = found.pop("coterie", ran_with.get("coterie"))
+    installed = found.pop("coterie", None)
+    own = ran_with.get("coterie") or installed
     ran = {name: str(each) for name in found if isinstance(each := ran_with.get(name), str)}
     lines = [f"{name}=={_without_build(each)}" for name, each in sorted((found | ran).items())]
     commit = ran_with.get("commit")

@@ -9,6 +9,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from rocrate.rocrate import ROCrate
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from sim.errors import UserError
 from sim.results.store.run_directory import load_checked
 from sim.studies.artifacts import anonymous, packing, remaining, source_address
 from sim.studies.artifacts.archive import LIST
+from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.packing import PackOptions, pack
 from sim.studies.artifacts.reproducing import open_archive
 from sim.studies.artifacts.source_address import project_source
@@ -161,6 +163,12 @@ def test_the_lock_file_states_versions(made: Path, tmp_path: Path) -> None:
     assert all(re.match(r"[a-z0-9-]+==\S+(  # the runs used \S+)?$", line) for line in lines)
     names = {line.partition("==")[0] for line in lines}
     assert {"coterie", "torch", "numpy", "pydantic-core"} <= names and not {"pytest", "ray"} & names
+
+
+def test_the_lock_file_states_the_versions_of_the_runs() -> None:
+    lines = locked_packages([b"import torch"], {"coterie": "0.0.1", "torch": "1.2.3"}).splitlines()
+    assert {"coterie==0.0.1", "torch==1.2.3"} <= set(lines)
+    assert f"numpy=={numpy.__version__}" in lines  # the runs name no version of it
 
 
 @pytest.mark.long
