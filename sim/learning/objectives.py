@@ -121,7 +121,7 @@ def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
     if each is None:
         raise ValueError(
             f"{objective_name(objective)} has no method each(model, parameters, x, y), which weights of "
-            'samples and the reduction "none" need: add the method, which returns the loss of each sample, [B]'
+            'samples and the reduction "none" need: add it; it returns the loss of each sample, [B]'
         )
     return each
 
