@@ -307,7 +307,7 @@ class FailureDetector:
     def received_from(self, sender: str) -> None:
         """Handle a message from `sender` as a sign of life; cheap if the sender was known to be up.
 
-        A suspect counts as up again. A member that was declared dead is told so.
+        A suspect counts as up again. A member that was declared dead receives this news.
         """
         member = self._members.get(sender)
         if member is None or member.status == ALIVE:
