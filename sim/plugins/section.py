@@ -59,7 +59,7 @@ def section_with_plugin_keys(base: type[Section], key: str, plugin: Plugin) -> t
     """
     if not (inspect.isclass(plugin.found) or inspect.isfunction(plugin.found)):
         what = type(plugin.found).__name__
-        raise UserError(f"{plugin.key_and_value}: must be a class or a function, not a {what}")
+        raise UserError(f"{plugin.key_and_value}: must be a class or a function, but is of type {what}")
     return _section(base, key, plugin.key_and_value, plugin.name, plugin.found)  # type: ignore[arg-type]
 
 

@@ -212,7 +212,7 @@ ELSE = {
         "def Net(classes):\n    return nn.Linear(64)",
         "net.py:4: Net cannot be created",
     ),
-    "a list": ("Net = []", "must be a class or a function, not a list"),
+    "a list": ("Net = []", "must be a class or a function, but is of type list"),
     "attention that drops": (
         "def Net(classes):\n    return nn.TransformerEncoderLayer(64, 2)",
         "cannot be created: ValueError: self_attn drops values .*set self_attn.dropout = 0.0",

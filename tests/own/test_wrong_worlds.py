@@ -87,7 +87,7 @@ def test_where_in_the_file_it_failed_is_told(tmp_path: Path) -> None:
         "def mine(*depth):\n    pass\n": "argument depth cannot be passed by name",
         "def mine(kind: str):\n    pass\n": "argument kind has the name of a common key",
         "def mine(keys: int):\n    pass\n": "argument keys has the name of an attribute of coterie",
-        "mine = 3\n": "must be a class or a function, not a int",
+        "mine = 3\n": "must be a class or a function, but is of type int",
         "def other():\n    pass\n": "has no 'mine'; must be one of other",
     }.items(),
 )
