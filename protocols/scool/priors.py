@@ -60,7 +60,7 @@ class Prior(ABC):
         """Record the beliefs of `peer`."""
 
     def statistics(self) -> Floats | None:
-        """Return this client's statistics [n], whose average over all clients `learn` takes; None without any."""
+        """Return the statistics [n] whose average over all clients `learn` takes; None if there are none."""
         return None
 
     def learn(self, average: Floats) -> None:

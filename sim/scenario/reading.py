@@ -37,7 +37,7 @@ def find_scenario(path: Path | str) -> Path:
 
 
 def scenario_files() -> list[Path]:
-    """Return the scenarios and studies in ./scenarios, and those of coterie whose names do not occur there."""
+    """Return the scenarios and studies in ./scenarios, and coterie's, unless their names occur there."""
     found: dict[str, Path] = {}
     roots = (Path("scenarios"), (PRODUCT / "coterie" / "scenarios").resolve())
     for folder in (root / part for root in roots for part in ("", "studies", "studies/papers")):
