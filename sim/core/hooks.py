@@ -69,8 +69,8 @@ class Hooks:
     def listener(self, first: MessageListener, call: Callable[..., None]) -> MessageListener:
         """Return a function that passes message events to `first`, and then to hooks that define `message`.
 
-        call: called instead of `self.call`: messages are sent in the tasks of clients, which must not raise the
-            errors of hooks.
+        call: called instead of `self.call`; messages are sent in the tasks of clients, which must not raise
+            the errors of hooks.
         """
         if not any(type(hook).message is not Hook.message for hook in self._hooks):
             return first
