@@ -178,7 +178,10 @@ class Coordinator(Component):
         )
 
     def unaffected(self, affected: Sequence[str]) -> list[str]:
-        """Return the members of unaffected coalitions in the first stage with an `affected` client."""
+        """Find the first stage with an `affected` client, and return the members of its other coalitions.
+
+        The list is empty if no stage has such a client.
+        """
         for stage in self.stages:
             staying = [coalition for coalition in stage if not set(affected) & set(coalition)]
             if len(staying) < len(stage):

@@ -305,7 +305,10 @@ class FailureDetector:
             self._tell(relay[0], SwimAck(relay[1], name, self._take_news(relay[0])))
 
     def received_from(self, sender: str) -> None:
-        """Record that a message came from `sender`, which is therefore up. Cheap if that was known."""
+        """Handle a message from `sender` as a sign of life; cheap if the sender was known to be up.
+
+        A suspect counts as up again. A member that was declared dead receives this news.
+        """
         member = self._members.get(sender)
         if member is None or member.status == ALIVE:
             return

@@ -76,7 +76,7 @@ class MembershipView(ABC):
 
     @abstractmethod
     def start(self, tell: Tell) -> None:
-        """Start at the beginning of the run, like all clients that are not known to be absent."""
+        """Start at the beginning of the run, with the views of all clients that are not absent then."""
 
     @abstractmethod
     def join(self, tell: Tell) -> None:

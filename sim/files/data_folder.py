@@ -47,7 +47,10 @@ class DataFolder:
         return f"the default; change it with --data-dir or {FOLDER_VARIABLE}"
 
     def file(self, key: str, path: str) -> InputFile:
-        """Return the file at `path`, or below this folder. Raises UserError if a relative path has none."""
+        """Return the file at `path`; a relative path that does not exist is looked up in this folder.
+
+        Raises UserError if a relative path exists in neither place.
+        """
         if os.path.exists(path) or os.path.isabs(path):
             return InputFile(key, Path(path))
         if not os.path.exists(self.path / path):

@@ -109,14 +109,19 @@ OBJECTIVES: Mapping[str, Objective] = {
 }
 
 
+def objective_name(objective: Objective) -> str:
+    """Return the name of an objective's function or class."""
+    name: str = getattr(objective, "__name__", type(objective).__name__)
+    return name
+
+
 def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
     """Return (model, parameters, x, y) -> the loss of each sample, [B]. Raises ValueError without `each`."""
     each: Any = getattr(objective, "each", None)
     if each is None:
-        name = getattr(objective, "__name__", type(objective).__name__)
         raise ValueError(
-            f"{name} has no method each(model, parameters, x, y), which weights of samples and the reduction "
-            '"none" need: add the method, which returns the loss of each sample, [B]'
+            f"{objective_name(objective)} has no method each(model, parameters, x, y), which weights of "
+            'samples and the reduction "none" need: add it; it returns the loss of each sample, [B]'
         )
     return each
 

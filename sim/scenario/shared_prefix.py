@@ -44,7 +44,7 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
                     f"{key} cannot change during a run. After --at, these can differ: {later}. --set can "
                     f"change: {changing}"
                 )
-            raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); must be after it")
+            raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); it must be later")
 
 
 def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:

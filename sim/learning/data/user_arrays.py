@@ -300,7 +300,7 @@ class UserSamples(LabelledData):
     def with_used_validation(
         self, parts: Mapping[str, Part], where: str
     ) -> tuple[dict[str, Part], tuple[str, ...]]:
-        """Return the parts without a validation part that cannot be used, and a notice about it.
+        """Drop a validation part that cannot be used; return the other parts, and a notice if it was dropped.
 
         This applies to a validation part that the data contain, but that the scenario does not name.
         """

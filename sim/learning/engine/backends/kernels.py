@@ -19,7 +19,7 @@ from sim.learning.engine.backends.looped import Looped
 from sim.learning.engine.backends.precision import autocast_context
 from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.engine.memory import peak_bytes_of
-from sim.learning.objectives import Objective
+from sim.learning.objectives import Objective, objective_name
 
 BACKENDS: Mapping[str, type[Backend]] = {"dense": Dense, "vmap": Vmapped, "loop": Looped}
 
@@ -46,8 +46,8 @@ def choose_backend(
         if backend not in possible:
             allowed = ", ".join(f'"{way}"' for way in ("auto", "fastest", *possible[:-1]))
             raise UserError(
-                f'engine.way = "{backend}" {BACKENDS[backend].limits}, but this model is '
-                f'{architecture.key}; use {allowed} or "{possible[-1]}"'
+                f'engine.way = "{backend}" {BACKENDS[backend].limits}, but the model is {architecture.key} '
+                f'and the loss is {objective_name(objective)}; use {allowed} or "{possible[-1]}"'
             )
         return backend
     if "dense" in possible:
