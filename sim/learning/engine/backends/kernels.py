@@ -83,8 +83,8 @@ class ModelKernel:
     def step_context(self) -> AbstractContextManager[object]:
         """Return the context for a training step or a gradient.
 
-        If the backend needs no autograd, torch does not prepare for it, which takes a sixth of the time of small
-        operations. Tensors made inside cannot be used by autograd, and cannot be changed outside.
+        If the backend needs no autograd, torch does not prepare for it, which takes a sixth of the time of
+        small operations. Tensors made inside cannot be used by autograd, and cannot be changed outside.
         """
         return nullcontext() if self._backend.uses_autograd else torch.inference_mode()
 
