@@ -152,7 +152,10 @@ class ClosedForm(Objective, Protocol):
     """True if the objective calls `Model.embed` instead of `Model.forward`."""
 
     def output_gradients(self, outputs: ModelOutputs, y: Tensor) -> OutputGradients:
-        """Return the gradient, with respect to the outputs, of B times each client's loss; y [N, B, ...]."""
+        """Return the gradient, with respect to the outputs, of B times each client's loss; y [N, B, ...].
+
+        Called in `torch.inference_mode`, in which autograd is not available.
+        """
         ...
 
 

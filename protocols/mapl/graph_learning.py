@@ -32,6 +32,7 @@ Open questions in the paper, and consequences of its formulas:
   their order; here they are then unchanged.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -93,10 +94,19 @@ def class_rows(head: ArrayLike, classes: int) -> Floats:
     return flat[:-classes].reshape(classes, -1)
 
 
-def _cosines(left: Floats, right: Floats) -> Floats:
-    """Return the cosines [...] of vectors [..., d]; 0 for vectors of 0."""
-    lengths = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)
-    return (left * right).sum(axis=-1) / np.where(lengths > 0, lengths, np.inf)
+def _cosines(vector: Floats, others: Floats) -> Floats:
+    """Return the cosines [n, ...] of vectors [..., d] and others [n, ..., d]; 0 for vectors of 0.
+
+    Each number has the bits of a call with only one of the others: numpy sums the last axis row by row.
+    """
+    lengths = _lengths(vector) * _lengths(others)
+    return (vector * others).sum(axis=-1) / np.where(lengths > 0, lengths, np.inf)
+
+
+def _lengths(vectors: Floats) -> Floats:
+    """Return the lengths of vectors [..., d], with the bits of `numpy.linalg.norm` in half the time."""
+    lengths: Floats = np.sqrt((vectors * vectors).sum(axis=-1))
+    return lengths
 
 
 def head_similarity(
@@ -108,19 +118,20 @@ def head_similarity(
     and for an unknown kind.
     """
     rows = class_rows(head, classes)
-    others = {peer: class_rows(theirs, classes) for peer, theirs in peers.items()}
-    for peer, theirs in others.items():
-        if theirs.shape != rows.shape:
-            raise ValueError(f"the head of {peer} has rows of {theirs.shape[1]}, not {rows.shape[1]} numbers")
-    if kind == "none":
-        return dict.fromkeys(others, 1.0)
-    if kind == "whole":
-        return {peer: float(_cosines(rows.ravel(), theirs.ravel())) for peer, theirs in others.items()}
-    if kind != "per-class":
+    for peer, theirs in peers.items():
+        others = class_rows(theirs, classes)
+        if others.shape != rows.shape:
+            raise ValueError(f"the head of {peer} has rows of {others.shape[1]}, not {rows.shape[1]} numbers")
+    if kind not in ("whole", "per-class", "none"):
         raise ValueError(f'unknown similarity "{kind}"; known: whole, per-class, none')
-    found = {peer: float(_cosines(rows, theirs).mean()) for peer, theirs in others.items()}
-    largest = max(found.values(), default=0.0)
-    return {peer: cosine / largest for peer, cosine in found.items()} if largest > 0 else found
+    if kind == "none" or not peers:
+        return dict.fromkeys(peers, 1.0)
+    others = np.array(list(peers.values()), dtype=np.float64)[:, : rows.size].reshape(len(peers), *rows.shape)
+    if kind == "whole":
+        return dict(zip(peers, _cosines(rows.ravel(), others.reshape(len(peers), -1)).tolist(), strict=True))
+    found = _cosines(rows, others).mean(axis=-1)
+    largest = found.max()
+    return dict(zip(peers, (found / largest if largest > 0 else found).tolist(), strict=True))
 
 
 def confidences(samples: ArrayLike, kind: str) -> Floats:
@@ -142,7 +153,7 @@ def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, 
     if how.norm == "l1":
         direction = np.ones_like(weights)
     else:
-        length = np.linalg.norm(weights)
+        length = math.sqrt(weights.dot(weights))
         direction = weights / length if length > 0 else np.zeros_like(weights)
     gradient = how.mu1 * gamma * scores + how.mu2 * how.beta * direction
     if how.degree_gradient:
@@ -195,9 +206,9 @@ def learn_weights(
     if heads.keys() != samples.keys():
         unmatched = ", ".join(sorted(heads.keys() ^ samples.keys()))
         raise ValueError(f"a peer needs both a head and a number of samples; one is missing for {unmatched}")
-    if not np.isfinite(head).all():
+    if not _is_finite(head):
         return before
-    heads = {peer: theirs for peer, theirs in heads.items() if np.isfinite(theirs).all()}
+    heads = {peer: theirs for peer, theirs in heads.items() if _is_finite(theirs)}
     similarity = head_similarity(head, heads, classes, how.similarity)
     unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
     # In this order: the client itself, the peers with heads, and those without, with constant entries.
@@ -219,6 +230,13 @@ def learn_weights(
         weights[:judged] = _rounded_to_zero(project_on_simplex(moved[:judged], total), total)
     learned = weights.tolist()
     return CollaborationWeights(learned[0], dict(zip([*heads, *unjudged], learned[1:], strict=True)))
+
+
+def _is_finite(head: ArrayLike) -> bool:
+    """Return True if all numbers of a head [n] are finite."""
+    flat = np.asarray(head)
+    # The product takes a fifth of the time. It is finite only if all numbers are, and it may overflow.
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
 
 
 def _rounded_to_zero(weights: Floats, total: float) -> Floats:

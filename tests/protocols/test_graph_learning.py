@@ -115,6 +115,28 @@ def test_dividing_by_the_largest_never_turns_the_order_round() -> None:
     assert head_similarity(own, {}, 1, "per-class") == {}
 
 
+@examples(60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 11), st.integers(1, 130), st.integers(1, 9))
+def test_no_bit_of_a_similarity_depends_on_the_other_peers(
+    seed: int, classes: int, width: int, count: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    own, *others = rng.normal(size=(count + 1, classes * (width + 1))).astype(np.float32)
+    peers = {str(number): other for number, other in enumerate(others)}
+    together = head_similarity(own, peers, classes)
+    assert together == {
+        peer: head_similarity(own, {peer: other}, classes)[peer] for peer, other in peers.items()
+    }
+    rows, found = own[:-classes].reshape(classes, -1).astype(float), {}
+    for peer, other in peers.items():  # as numpy computes them for one peer
+        theirs = other[:-classes].reshape(classes, -1).astype(float)
+        lengths = np.linalg.norm(rows, axis=-1) * np.linalg.norm(theirs, axis=-1)
+        found[peer] = float(((rows * theirs).sum(axis=-1) / lengths).mean())
+    if max(found.values()) > 0:
+        found = {peer: cosine / max(found.values()) for peer, cosine in found.items()}
+    assert head_similarity(own, peers, classes, "per-class") == found
+
+
 def test_heads_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a head of 4 classes"):
         head_similarity(np.zeros(4 * 3 + 1), {}, 4)

@@ -304,6 +304,10 @@ class Engine:
             slot.read = values.cpu().numpy().copy()
         return values
 
+    def read_array(self, slot: Slot) -> np.ndarray:
+        """Return the values of a slot as a new array [width]: like `read`, without a copy to the device."""
+        return self.read(slot).cpu().numpy() if slot.read is None else slot.read.copy()
+
     def read_measurement(self, measure: Callable[[], Arrays]) -> Arrays:
         """Return the result of `measure`, a function of `rows`. Only this and `read` copy from the device."""
         return self.read_log.arrays(measure)

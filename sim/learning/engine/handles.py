@@ -39,6 +39,7 @@ class VectorEngine(Protocol):
     def dot(self, first: Vector, second: Vector) -> Scalar: ...
     def part(self, of: Vector, offset: int, width: int) -> Vector: ...
     def read(self, slot: Slot) -> Tensor: ...
+    def read_array(self, slot: Slot) -> np.ndarray: ...
     def apply(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any: ...
@@ -120,7 +121,7 @@ class Vector:
 
     def numpy(self) -> np.ndarray:
         """Return the values as a numpy array of `shape`; computes the required nodes."""
-        return self.tensor().cpu().numpy()
+        return self.engine.read_array(self.slot()).reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()

@@ -17,13 +17,15 @@ class Backend(ABC):
     flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; weights: None, or weights of the
     samples [N, B]; row n of each belongs to client n. No argument requires a gradient, so torch keeps no
     graph of the computation. With weights, the mean loss of a batch is the mean of weight times loss, for
-    objectives with a method `each`. `limits`: clause that states the supported models.
+    objectives with a method `each`. `limits`: clause that states the supported models. `uses_autograd`: False
+    if training steps can be computed in `torch.inference_mode`.
 
     Losses and outputs are computed as in an evaluation: batch norms use their running statistics. For
     outputs, x may be [1, B, ...]: samples that all clients share.
     """
 
     limits: ClassVar[str] = "supports all models"
+    uses_autograd: ClassVar[bool] = True
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         self.architecture = architecture

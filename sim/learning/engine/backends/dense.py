@@ -23,6 +23,7 @@ class Dense(Backend):
     """Chains of layers, see `layer_chains`, with objectives that have a `ClosedForm`."""
 
     limits = "supports only linear layers, ReLUs and batch norms with a built-in loss"
+    uses_autograd = False
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)

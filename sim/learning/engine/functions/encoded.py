@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,6 +86,9 @@ class EncodedVector(Vector):
 
     def tensor(self) -> Tensor:
         return decoded_rows(self.engine.read(self._stored), self.dtype, self.width)
+
+    def numpy(self) -> np.ndarray:
+        return self.tensor().cpu().numpy()
 
     def __sub__(self, other: Any) -> Any:
         return self._combine(other, -1.0)

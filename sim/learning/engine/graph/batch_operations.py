@@ -84,15 +84,19 @@ class Gradient(BatchOperation):
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         params, x, y, weights = self.inputs(nodes)
         draw_random_parameters(self.kernel.architecture, params, [node.payload for node in nodes], 0)
+        with self.kernel.step_context():
+            return (self._gradient(params, x, y, weights),)
+
+    def _gradient(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         pieces = self.pieces()
         if len(pieces) == 1:
-            return (self.kernel.gradients(params, x, y, weights),)
+            return self.kernel.gradients(params, x, y, weights)
         total = torch.zeros_like(params)
         for piece in pieces:
             of_piece = None if weights is None else weights[:, piece]
             gradient = self.kernel.gradients(params, x[:, piece], y[:, piece], of_piece)
             total.add_(gradient, alpha=y[:, piece].shape[1] / y.shape[1])
-        return (total,)
+        return total
 
 
 class Loss(BatchOperation):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -275,28 +275,39 @@ class Train(Operation):
             of_samples = None if weights is None else _leading_values(weights, active)
             if of_samples is not None and self.weighted == "by sample":
                 of_samples = self.sampler.weights(batches, step % _STEPS_DRAWN, of_samples)
-            now = _leading_values(params, active)
+            now, rate = _leading_values(params, active), rates.of_step(step, active)
             draw_random_parameters(self.kernel.architecture, now, jobs[:active], step)
-            if done is None:
-                self.kernel.descend(now, x, y, rates.of_step(step, active), of_samples)
-                continue
-            gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
-            if pull is not None:
-                gradient.addcmul_(_leading_values(pull[0], active), now).sub_(
-                    _leading_values(pull[1], active)
+            with self.kernel.step_context():
+                if done is None:
+                    self.kernel.descend(now, x, y, rate, of_samples)
+                    continue
+                gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
+                self._apply(
+                    now,
+                    gradient,
+                    None if state is None else _leading_values(state, active),
+                    None if pull is None else [_leading_values(each, active) for each in pull],
+                    _leading_values(done, active) + step,
+                    cast(Tensor, rate),
                 )
-                self.kernel.architecture.clear_untrained(gradient)  # otherwise clipping would count them
-            rate = rates.of_step(step, active)
-            assert isinstance(rate, Tensor)
-            self.optimizer.apply(
-                now,
-                gradient,
-                None if state is None else _leading_values(state, active),
-                _leading_values(done, active) + step,
-                rate,
-            )
-            self.kernel.architecture.set_untrained(now, untrained)
+                self.kernel.architecture.set_untrained(now, untrained)
         clear_random_parameters(self.kernel.architecture, params)
+
+    def _apply(
+        self,
+        params: Tensor,
+        gradient: Tensor,
+        state: Tensor | None,
+        pull: Sequence[Tensor] | None,
+        done: Tensor,
+        rates: Tensor,
+    ) -> None:
+        """Step params [N, P] and state in place; pull: total strength and weighted sum of the anchors."""
+        if pull is not None:
+            strength, anchor = pull
+            gradient.addcmul_(strength, params).sub_(anchor)
+            self.kernel.architecture.clear_untrained(gradient)  # otherwise clipping would count them
+        self.optimizer.apply(params, gradient, state, done, rates)
 
     def _start(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
         """Return the initial parameters, a new tensor [N, P]."""
