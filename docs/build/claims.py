@@ -1,7 +1,8 @@
 """Claims of the papers about the order of cases of a study, and verdicts on them from paired seeds.
 
 `A > B`, `A < B` and `A = B within MARGIN` compare the values of two cases. B may also be a number, such as
-1.0. A metric and a colon before the claim replace the metric of the row: `loss: A < B`.
+1.0. A metric and a colon before the claim replace the metric of the row: `loss: A < B`. An @ after a case
+replaces the metric of this case: `A < B @ loss`.
 """
 
 import re
@@ -31,6 +32,12 @@ def read_claim(text: str) -> Claim:
     if found is None or (found[3] == "=") != (found[5] is not None):
         raise ValueError(f"claim {text!r}: write 'A > B', 'A < B' or 'A = B within MARGIN'")
     return Claim(found[1] or "", found[2], found[3], found[4], None if found[5] is None else float(found[5]))
+
+
+def read_side(side: str, metric: str) -> tuple[str, str]:
+    """Return the case and the metric of one side of a claim; `metric`: the one that the claim is about."""
+    case, _, own = side.partition(" @ ")
+    return case, own or metric
 
 
 def judge(claim: Claim, left: Mapping[int, float], right: Mapping[int, float]) -> str:

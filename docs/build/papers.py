@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from docs.build.claims import IN_PART, VERDICTS, YES, Claim, judge, overall, read_claim
+from docs.build.claims import IN_PART, VERDICTS, YES, Claim, judge, overall, read_claim, read_side
 from docs.build.scenarios import markdown_table
 from sim.studies.cells import plan
 from sim.studies.comparison import Comparison
@@ -153,7 +153,7 @@ def claims(row: dict[str, Any]) -> dict[str, Claim]:
 def _sides(row: dict[str, Any], claim: Claim) -> tuple[dict[int, float], dict[int, float]]:
     """Return the values of both sides of a claim by seed; a number is repeated for each seed."""
     metric = claim.metric or _metric(row)
-    left, right = (kept(row["study"], side, metric).values for side in (claim.left, claim.right))
+    left, right = (kept(row["study"], *read_side(side, metric)).values for side in (claim.left, claim.right))
     if not right and NUMBER.fullmatch(claim.right):
         right = dict.fromkeys(left, float(claim.right))
     return left, right

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from docs.build import papers
-from docs.build.claims import VERDICTS, judge, overall, read_claim
+from docs.build.claims import VERDICTS, judge, overall, read_claim, read_side
 from docs.build.papers import (
     DOCS,
     NUMBER,
@@ -57,8 +57,9 @@ def test_a_verdict_is_one_of_three_words_and_computed_from_claims_about_cases_of
         assert row.get("agrees", "yes") in VERDICTS and ("agrees" not in row or row["because"]), row["what"]
         assert ("study" in row) == bool(claims(row)), row["what"]
         for claim in claims(row).values():
-            assert claim.left in names(row["study"]), row["what"]
-            assert claim.right in names(row["study"]) or NUMBER.fullmatch(claim.right), row["what"]
+            left, right = (read_side(side, "")[0] for side in (claim.left, claim.right))
+            assert left in names(row["study"]), row["what"]
+            assert right in names(row["study"]) or NUMBER.fullmatch(right), row["what"]
 
 
 def names(study: str) -> set[str]:
@@ -105,6 +106,8 @@ def test_claims_that_cannot_be_judged_name_their_form() -> None:
         "MAPL+",
         None,
     )
+    assert read_side("SPO @ accuracy_of_full", "accuracy") == ("SPO", "accuracy_of_full")
+    assert read_side("SPO", "accuracy") == ("SPO", "accuracy")
     assert overall(["yes", "yes"]) == "yes" and overall(["no"]) == "no"
     assert overall(["in part", "no"]) == overall(["yes", "no"]) == overall(["yes", "in part"]) == "in part"
 
@@ -195,7 +198,7 @@ def test_a_reversed_order_changes_the_verdict_of_each_row(monkeypatch: pytest.Mo
         claim, metric = orders[0], orders[0].metric or papers._metric(row)
         reverse = {"value": "-1000" if claim.sign == ">" else "1000"}
         changed = tuple(
-            each | reverse if (each["case"], each["metric"]) == (claim.left, metric) else each
+            each | reverse if (each["case"], each["metric"]) == read_side(claim.left, metric) else each
             for each in stored
         )
         monkeypatch.setattr(papers, "_table", lambda study, found=(changed, is_current): found)
