@@ -16,9 +16,10 @@ class Reminders:
     gets a request whenever the answer to the previous request is overdue; the limit for these answers is the
     same for all kinds. Where many messages are lost, doubling the time after each request, as TCP does, would
     make a wait very long, and a few bytes in each round trip are no burden. The time therefore doubles only
-    when eight requests are unanswered, or one if the peer has no measurements. The doubling starts again when
-    anything comes from the peer. If messages are known to be lost, and a peer sends another message during
-    the wait, its limit is at most a second, unless messages of class `kind` have been measured.
+    when eight requests are unanswered, or one if the peer has no measurements. When anything comes from the
+    peer, the time returns to its undoubled value. If messages are known to be lost, and a peer sends another
+    message during the wait, its limit is at most a second, unless messages of class `kind` have been
+    measured.
 
     A message that was sent again does not measure how late the peer is. It measures the round trip of the
     request that its mark names (Karn's rule). The sender's own delay due to lost messages is subtracted.

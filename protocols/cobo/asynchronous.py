@@ -187,8 +187,8 @@ class CoBoAsynchronous(Client):
     def pairs_to_update(self) -> list[str]:
         """Return the peers to start updates with, as time allows: those with owed updates, most owed first.
 
-        If this client is behind, the peers with the fewest meetings come first, since their weights are least
-        known; without the simplex, these are all peers, also those without owed updates. (Peers of weight 0
+        If this client is behind, the list is sorted by meetings, fewest first, since these weights are least
+        known; without the simplex, it then has all peers, also those without owed updates. (Peers of weight 0
         could come last; but reading weights would make a run depend on their rounding.)
         """
         if self.peer_time.is_behind:

@@ -69,7 +69,7 @@ class SCooLAsynchronous(Client):
 
     @property
     def may_need_models(self) -> bool:
-        """True if this client is far behind its peers, and therefore keeps the models that they send."""
+        """True if the safeguard is on and this client is far behind its peers, whose models it then keeps."""
         pace = self.evaluations.peer_time
         return self.safeguard.enabled and (pace.was_far_behind or (pace.pace is None and pace.is_far_behind))
 

@@ -13,8 +13,8 @@ from sim.kernel.timers import NEVER, TimerLoop
 class Event(asyncio.TimerHandle):
     """Callback that waits in the ready queue or among the timers.
 
-    The base class provides the type and the slots. Its constructor and `cancel` only serve asyncio's debug
-    mode, and are not called.
+    The base class provides the type and the slots. Its constructor and `cancel` are not called: this class
+    sets the fields itself, and does without asyncio's debug mode.
     """
 
     __slots__ = ("due",)

@@ -155,7 +155,7 @@ class MaplClusters(PartitionSection):
         Scenario 1: equal blocks of consecutive classes. Scenario 2: neighboring blocks overlap in
         `shared_classes` classes (2 as in the paper's figure, classes 0-5 and 4-9; 4 as in the authors' code,
         0-6 and 3-9). Scenarios 3 and 4 are 1 and 2 with numbers of samples drawn per client, uniformly. No
-        two clients share an image, which the paper leaves open.
+        two clients share a training image, which the paper leaves open.
         """
         cluster_of = cluster_by_client(even_sizes(clients, self.clusters))
         margin = self.shared_classes // 2 if self.scenario in (2, 4) else 0

@@ -50,10 +50,12 @@ class Natural(PartitionSection):
         there = len(owners.names)
         if clients > there or (clients < there and self.choose == "all"):
             names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
-            fewer = ' (fewer with data.partition.choose = "largest" or "random")' if clients < there else ""
+            limit = f"at most {there:,}" if self.choose != "all" else f"{there:,}"
+            if clients < there:
+                limit += ' (fewer with data.partition.choose = "largest" or "random")'
             raise UserError(
                 f'clients.count = {clients}: data.partition.kind = "natural", but the data set has {there:,} '
-                f"clients ({names}); must be {there}{fewer}"
+                f"clients ({names}); must be {limit}"
             )
         match self.choose:
             case "all":

@@ -6,6 +6,7 @@ client would silently train by itself.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -212,9 +213,9 @@ class ErdosRenyi(RandomGraph):
         alone = n * (1 - self.probability) ** (n - 1) if n > 1 else 0.0
         if alone > _ALONE_MAX:
             raise UserError(
-                f"clients.topology.probability = {self.probability} leaves {alone:,.0f} of "
-                f"clients.count = {n} without a neighbor, on average, so the graph is never "
-                "connected; must be above ln(n) / n"
+                f"clients.topology.probability = {self.probability}: on average, {alone:,.0f} of the {n} "
+                "clients have no neighbor, so the graph is never connected; must be above "
+                f"{math.log(n) / n:.2g} (ln(n) / n for n clients)"
             )
         return round(self.probability * n * (n - 1) / 2)
 
