@@ -104,7 +104,8 @@ class Actor:
         are not delayed.
         """
         raise ActorError(
-            f"{type(self).__name__} got a {type(message).__name__}, but does not define on_message()"
+            f"{type(self).__name__} got a message of type {type(message).__name__}, but does not define "
+            "on_message()"
         )
 
     async def on_failure(self, error: Exception) -> None:
@@ -325,8 +326,8 @@ class Actor:
                 if envelope.request is None:
                     if answer is not None:
                         raise ActorError(
-                            f"on_message() returned a {type(answer).__name__} for a "
-                            f"{type(message).__name__} that was sent with tell(), not ask(), so "
+                            f"on_message() returned a result of type {type(answer).__name__} for a message "
+                            f"of type {type(message).__name__} that was sent with tell(), not ask(), so "
                             f"{envelope.sender} is not waiting for an answer; use tell()"
                         )
                 elif asyncio.isfuture(answer) and answer in self._tasks:

@@ -54,7 +54,7 @@ def refusal(name: str, given: Any, problem: str) -> UserError:
     try:
         quoted = repr(given)
     except Exception:  # whole numbers of thousands of digits; errors of the argument's own __repr__
-        quoted = f"a {type(given).__name__}"
+        quoted = f"a value of type {type(given).__name__}"
     return UserError(one_line(f"{name} = {one_line(quoted, 300)}: {problem}"))
 
 

@@ -138,7 +138,7 @@ class Run:
             return measure[0].name
         names = self.metrics["name"].unique(maintain_order=True).to_list()
         if not names:
-            raise UserError(f"metric = {name!r}: the run has no metrics")
+            raise UserError("the run has no metrics")
         if name is None or name not in names:
             raise UserError(f"metric = {name!r}: must be one of the run's metrics: {', '.join(names)}")
         return name

@@ -55,7 +55,8 @@ class CoBoSettings(ProtocolSettings):
     @model_validator(mode="after")
     def _exchange_fits_mode(self) -> CoBoSettings:
         if self.mode == "synchronous" and self.exchange == "sampled":
-            raise SettingError("exchange", self.exchange, 'rounds send models to all peers: must be "all"')
+            problem = 'must be "all": with mode = "synchronous", clients send models to all peers'
+            raise SettingError("exchange", self.exchange, problem)
         return self
 
 

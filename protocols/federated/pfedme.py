@@ -71,8 +71,11 @@ class PFedMeSettings(RoundSettings):
     @model_validator(mode="after")
     def _stays_between(self) -> PFedMeSettings:
         if self.outer_rate * self.strength > 1:
-            most = f"must be at most 1 / strength = {1 / self.strength:g}: w would jump beyond theta"
-            raise SettingError("outer_rate", self.outer_rate, most)
+            problem = (
+                f"must be at most 1 / strength = {1 / self.strength:g}; with a larger rate, a client's copy "
+                "of the common model would move past its personal model"
+            )
+            raise SettingError("outer_rate", self.outer_rate, problem)
         return self
 
 

@@ -89,7 +89,7 @@ def class_rows(head: ArrayLike, classes: int) -> Floats:
     flat = np.asarray(head, dtype=np.float64)
     if flat.ndim != 1 or classes < 1 or flat.size % classes or flat.size < 2 * classes:
         raise ValueError(
-            f"a head of {classes} classes has {classes} * (d_z + 1) numbers, not shape {flat.shape}"
+            f"a head of {classes} classes has {classes} * (features + 1) numbers, not shape {flat.shape}"
         )
     return flat[:-classes].reshape(classes, -1)
 

@@ -62,7 +62,7 @@ class Cyclon:
         refused: Callable[[str], bool],
     ) -> None:
         if not 1 <= shuffle_size <= view_size:
-            raise ValueError(f"a shuffle of {shuffle_size} entries does not fit a view of {view_size}")
+            raise ValueError(f"shuffle_size = {shuffle_size}: must be from 1 to view_size = {view_size}")
         self.name = name
         self.view: dict[str, int] = {}
         self._loop = loop

@@ -91,7 +91,8 @@ def reproduce(
         float,
         Option(
             min=0.0,
-            help="Largest relative difference that counts as chance, for runs with fewer than three seeds.",
+            help="Relative difference that always counts as chance; with three or more seeds, the range can "
+            "be wider.",
         ),
     ] = 0.02,
     jobs: Jobs = None,
@@ -163,7 +164,7 @@ def _print(made: Reproduction) -> None:
     repeated = text.counted(len(made.repeated), "repeated run")
     archived = text.counted(len(made.files.runs), "run")
     are = "is" if count == 1 else "are"
-    echo(f"{count:,} of {repeated} {are} {verdict}, of {archived} in the archive; all figures: {made.result}")
+    echo(f"{count:,} of {repeated} {are} {verdict}; the archive has {archived}; all figures: {made.result}")
 
 
 def _cells(each: Repetition) -> list[str]:
@@ -180,4 +181,5 @@ def _details(each: Repetition) -> list[str]:
     others = [one for one in unequal if one.name != "trace_hash"]
     others.sort(key=lambda figure: figure.verdict != Verdict.different)
     lines = [*(each.environment if each.verdict != Verdict.equal else ()), *map(str, others[:_SHOWN])]
-    return lines + ([f"and {len(others) - _SHOWN:,} more figures"] if len(others) > _SHOWN else [])
+    more = len(others) - _SHOWN
+    return lines + ([f"and {text.counted(more, 'more figure')}"] if more > 0 else [])

@@ -108,9 +108,9 @@ def _parts(progress: Progress) -> list[str]:
     if progress.reached is not None:
         parts.append(f"{progress.measure.name} {progress.measure.text(progress.reached)}")
     if progress.diverged:
-        parts.append(f"{progress.diverged:,} models not finite")
-    parts.append(f"{progress.clients_up:,} clients up")
-    parts.append(f"{progress.messages:,} messages")
+        parts.append(f"{text.counted(progress.diverged, 'model')} not finite")
+    parts.append(f"{text.counted(progress.clients_up, 'client')} up")
+    parts.append(text.counted(progress.messages, "message"))
     parts.append(f"{progress.updates_per_s:,.0f} updates/s")
     return parts
 

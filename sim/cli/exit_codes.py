@@ -18,6 +18,7 @@ from sim.errors import UserError, naming_file_in_errors, require_current_folder
 from sim.results.frames import failure_origin_text
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import REPORT
+from sim.results.text import counted
 from sim.run.interrupts import BEFORE_RESULTS, exit_code
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def show_result(result: "RunResult") -> None:
     for failure in failures[:_FAILURES_SHOWN]:
         echo(f"failed: {failure}")
     if len(failures) > _FAILURES_SHOWN:
-        echo(f"and {len(failures) - _FAILURES_SHOWN} more failures, see summary.json")
+        more = counted(len(failures) - _FAILURES_SHOWN, "more failure")
+        echo(f"and {more}, see summary.json")
     for warning in result.summary.get("warnings", ()):
         echo(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):

@@ -55,7 +55,7 @@ Overrides = Annotated[
 ]
 Unset = Annotated[
     list[str] | None,
-    Option("--unset", metavar="KEY", help="Remove a key, before any --set: --unset network.server"),
+    Option("--unset", metavar="KEY", help="Remove a key: --unset network.server. Applies before --set."),
 ]
 NoCode = Annotated[bool, Option("--no-code", help="Reject Python code that is not part of coterie.")]
 Address = Annotated[

@@ -120,7 +120,7 @@ def explain(
         bool,
         Option(
             "--made-of",
-            help="Print the contribution of each client's training to the client's model instead.",
+            help="Instead, print how much the training of each client contributed to the model of --client.",
         ),
     ] = False,
     windows: Annotated[

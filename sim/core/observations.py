@@ -80,7 +80,7 @@ def coalition_of(client: ClientLife, clients: Container[str], supervisor: Superv
         if found is None:
             return None
         if client.name not in found.members or not all(map(clients.__contains__, found.members)):
-            raise ValueError(f"coalition() of {client.name} must name clients, including itself")
+            raise ValueError(f"coalition() of {client.name} must name only clients, and {client.name} itself")
         losses = {str(name): float(loss) for name, loss in found.losses.items()}
         return Coalition(found.members, float(found.since), losses)
 

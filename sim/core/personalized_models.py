@@ -67,9 +67,10 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
         isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is Vector for pair in pairs
     )
     if not are_pairs or not pairs:
-        what = f"a {type(model).__name__}"
+        kind = type(model).__name__
+        what = f"an object of type {kind}"
         if isinstance(pairs, list | tuple):
-            what += " with other items" if pairs else " without items"
+            what = f"a {kind} with other items" if pairs else f"an empty {kind}"
         raise TypeError(
             f"evaluated(): {name} must be a model, or a list of pairs (weight, model), not {what}"
         )
@@ -77,7 +78,8 @@ def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
     total = sum(weights)
     if not (math.isfinite(total) and min(weights) >= 0 and total > 0):
         raise ValueError(
-            f"evaluated(): the weights of {name} must be finite, 0 or more, not all 0, not {weights}"
+            f"evaluated(): the weights of {name} are {weights}; they must be finite, and 0 or more, with at "
+            "least one above 0"
         )
     for _, vector in pairs:
         if vector.shape != params.shape:

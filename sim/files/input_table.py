@@ -88,7 +88,7 @@ def _csv(file: InputFile, content: bytes, text: TextFormat) -> pa.Table:
         if (found := _OTHER_LENGTH.search(str(error))) is None:
             raise
         wanted, count = int(found["wanted"]), int(found["there"])
-        problem = f"has {count:,} values; must have {wanted:,}, one for each column"
+        problem = f"has {count:,} value{'s' * (count != 1)}; must have {wanted:,}, one for each column"
         if count > wanted and text.separator == ",":
             problem += (
                 " (if numbers have decimal commas, write decimal points, or separate values with another "

@@ -91,7 +91,8 @@ def read_rows(file: InputFile, *columns: str, head: bool = True) -> list[Row]:
             if len(values) != len(names):
                 expected = f"{len(names)}: {', '.join(names)}"
                 hint = f" ({DECIMAL_POINT})" if len(values) > len(names) else ""
-                raise row.refusal(f"has {len(values)} values; must have {expected}{hint}")
+                has = f"{len(values)} value{'s' * (len(values) != 1)}"
+                raise row.refusal(f"has {has}; must have {expected}{hint}")
             rows.append(row)
     except csv.Error as error:
         raise file.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None

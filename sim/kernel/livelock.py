@@ -20,7 +20,7 @@ class TimeStandsStill(RuntimeError):
 class Livelock(Deadlock):
     """Error: tasks continue at one virtual time, although TimeStandsStill was raised in each of them."""
 
-    problem = "virtual time does not advance beyond {} s: these tasks run without any virtual time passing"
+    problem = "virtual time does not advance beyond {} s, because these tasks never wait for a later time"
 
 
 class LivelockGuard:
@@ -48,7 +48,7 @@ class LivelockGuard:
             ready.remove(task)
             task.fire(
                 TimeStandsStill(
-                    f"{ITERATIONS_MAX:,} iterations of the event loop without any virtual time passing: in "
+                    f"virtual time did not advance in {ITERATIONS_MAX:,} iterations of the event loop: in "
                     "each of your loops, sleep for more than 0 s, train, or wait for a message"
                 )
             )

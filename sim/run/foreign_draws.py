@@ -21,7 +21,7 @@ _TORCH = (
 )  # fmt: skip
 _IN_PLACE = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_")
 _MAKERS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
-_INSTEAD = "draw from self.rng or the argument rng, which run.seed sets"
+_INSTEAD = "draw from self.rng or the argument rng, whose numbers depend on run.seed only"
 
 
 @contextmanager

@@ -213,7 +213,7 @@ def _compute_parcel(known: list[Any], pickled: bytes, small: list[Any], *large: 
     for name, state in generator_states().items():
         if state != before[name]:
             drawn = f"random numbers were drawn from the generator of {name} that all code shares"
-            raise UserError(f"--on ray: {drawn}: they differ on each node; run without --on ray")
+            raise UserError(f"--on ray: {drawn}; these numbers differ on each node, so run without --on ray")
     return reply
 
 

@@ -121,5 +121,6 @@ class _Counts:
         first, *others = self._clients
         who = first if not others else f"{first} and {len(others):,} other{'s' if len(others) > 1 else ''}"
         errors = "an error was" if self._count == 1 else f"{self._count:,} errors were"
-        watched = f" in its first {_CALLS_MAX:,} calls" if self._calls_left < 0 else ""
-        return [f"{errors} caught and not reported in the code of {who}{watched}; the first: {self._first}"]
+        watched = f" during the first {_CALLS_MAX:,} calls of this code" if self._calls_left < 0 else ""
+        which = "" if self._count == 1 else "; the first"
+        return [f"{errors} caught and not reported in the code of {who}{watched}{which}: {self._first}"]

@@ -154,7 +154,8 @@ def _expand_shorthand(value: Any, key: Sequence[str]) -> Any:
 
 def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> int:
     if not (part.isascii() and part.isdecimal() and len(part) < 10 and int(part) < len(items)):
-        allowed = f"its index must be a number from 0 to {len(items) - 1}" if items else "it is empty"
+        numbers = "0" if len(items) == 1 else f"a number from 0 to {len(items) - 1}"
+        allowed = f"its index must be {numbers}" if items else "it is empty"
         raise UserError(f"{option}: {'.'.join(above)} is a list; {allowed}")
     return int(part)
 

@@ -155,7 +155,7 @@ def _unused_attribute_error(cls: type, name: str, value: Any, kind: type) -> Ite
     if is_server(value):
         hint = "a RoundClient names its server class in `server`, other clients in servers()"
     elif elsewhere:
-        hint = f"it belongs to a {elsewhere[0]}"
+        hint = f"it is a method of {elsewhere[0]}"
     elif near:
         like = f"{near}({', '.join(_passed_arguments(hooks[near]))})" if is_method else repr(near)
         hint = f"did you mean {like}?"

@@ -218,8 +218,8 @@ _RULES = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "multiple_of": "must be a multiple of {multiple_of}",
-    "too_short": "must have at least {min_length} item{s} after validation, not {actual_length}",
-    "too_long": "must have at most {max_length} item{s} after validation, not {actual_length}",
+    "too_short": "must have at least {min_length} item{s}, not {actual_length}",
+    "too_long": "must have at most {max_length} item{s}, not {actual_length}",
     "string_too_short": "must have at least {min_length} character{s}",
     "string_too_long": "must have at most {max_length} character{s}",
 }

@@ -44,7 +44,11 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
                     f"{key} cannot change during a run. After --at, these can differ: {later}. --set can "
                     f"change: {changing}"
                 )
-            raise UserError(f"{key} changes an entry at or before --at ({time_s:g} s); it must be later")
+            when = "before" if kind == "change" else "at or before"
+            raise UserError(
+                f"{key} belongs to an entry that starts {when} --at ({time_s:g} s); only later entries can "
+                "differ from those of the run"
+            )
 
 
 def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:

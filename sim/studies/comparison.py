@@ -350,8 +350,8 @@ class Comparison:
         unspent = sum(None in (budget.get("spent_seconds") or ()) for budget in budgets)
         if unspent:
             return (
-                f"{counted(unspent, 'run')} ended before all clients had used run.budget; to let them use "
-                "it, set a longer run.duration"
+                f"{counted(unspent, 'run')} ended before all clients had used run.budget; for equal "
+                "budgets, set a longer run.duration"
             )
         return f"to give each client the same, use --set run.budget.{kind}=N"
 

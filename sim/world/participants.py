@@ -62,7 +62,7 @@ class Participants:
     def in_cluster(self, cluster: int, key: str) -> tuple[int, ...]:
         """Return the numbers of the clients in a true cluster. key: in the scenario. Raises UserError."""
         if self.clusters is None:
-            raise UserError(f"{key} = {cluster}: this data has no true clusters; use clients instead")
+            raise UserError(f"{key} = {cluster}: this data has no true clusters; set 'clients' instead")
         if cluster not in self.clusters:
             raise UserError(f"{key} = {cluster}: must be a number from 0 to {max(self.clusters)}")
         return tuple([client for client, label in enumerate(self.clusters) if label == cluster])

@@ -47,7 +47,7 @@ class WorldPlugin(PluginSection):
             yield from found
         except FAILURES as error:
             if not isinstance(found, Iterable):
-                what = f"returned a {type(found).__name__} {about()}; return a list, or use yield"
+                what = f"returned type {type(found).__name__} {about()}; return a list, or use yield"
                 raise self.refusal(what) from None
             raise self.refusal(f"failed {about()}: {first_error_line(error)}", error) from error
 

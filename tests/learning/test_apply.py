@@ -368,17 +368,17 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "whole numbers of 64 bits": (order, ValueError, r"of shape \(6,\) and torch.int64; must be"),
     "complex numbers": (complex_numbers, ValueError, "and torch.complex64; must be"),
-    "no tensor": (number, ValueError, "failed|returns a float; must be"),
+    "no tensor": (number, ValueError, "failed|returns an object of type float; must be"),
     "nothing": (nothing, ValueError, "returns nothing"),
     "a part that is no tensor": (half_a_pair, ValueError, "failed|returns a NoneType"),
-    "a method": (Holder().method, TypeError, f"{TOP} method is a method: define it with `def`"),
+    "a method": (Holder().method, TypeError, f"{TOP} method is of type method: define it with `def`"),
     "a parameter that apply takes": (
         costly,
         ValueError,
         "apply uses the keyword steps= for the cost",
     ),
-    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear is a Linear"),
-    "no function": (3, TypeError, f"{TOP} int is a int"),
+    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear is of type Linear"),
+    "no function": (3, TypeError, f"{TOP} int is of type int"),
 }
 
 
@@ -409,7 +409,7 @@ def test_functions_without_a_name_of_their_own_are_refused() -> None:
     for function in (lambda x: x + 1, inner, partial(torch.add, other=1)):
         with pytest.raises(TypeError, match=TOP):
             engine.apply(function, (x,), {})
-    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may change before"):
+    with pytest.raises(TypeError, match="gets min by keyword, of type ndarray, which may change before"):
         engine.apply(torch.clamp, (x,), {"min": np.ones(WIDTH)})
 
 
@@ -417,7 +417,7 @@ def test_arguments_that_are_none_are_refused() -> None:
     engine, other = new_engine(), new_engine()
     x = engine.vector(numbers(1))
     with pytest.raises(
-        TypeError, match=r"argument 1 of torch|argument 1 of maximum\(\) is a str; must be a vector"
+        TypeError, match=r"argument 1 of torch|argument 1 of maximum\(\) is of type str; must be a vector"
     ):
         engine.apply(torch.maximum, (x, "x"), {})
     with pytest.raises(ValueError, match="another engine"):

@@ -285,7 +285,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "nested tensors": (encoder(), "TransformerEncoder.*enable_nested_tensor=False"),
     "shortened embedding": (
         by(lambda m, x: m.o(m.e(x.abs().long() % 3)[:, 0]), e=lambda: nn.Embedding(3, 16, max_norm=1.0)),
-        "e is a Embedding with max_norm",
+        r"e \(Embedding\) has max_norm",
     ),
     "mask as an index": (by(lambda m, x: m.o(x * x[x > 0].sum())), "By, a mask selects .*torch.where"),
     "branch on a number": (
@@ -298,7 +298,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     ),
     "two outputs": (
         by(lambda m, x: (m.o(x), m.a(x)) if m.training else m.o(x)),
-        "By returns a tuple in training, not a tensor",
+        "By returns an object of type tuple in training, not a tensor",
     ),
     "many GPUs": (lambda: nn.DataParallel(nn.Linear(16, CLASSES)), "is a DataParallel.* its module"),
 }  # fmt: skip

@@ -207,7 +207,7 @@ CLASS = """class Net(nn.Module):
         FORWARD
 """
 ELSE = {
-    "no module": ("def Net(classes):\n    return 3", "cannot be created: .* an nn.Module, not a int"),
+    "no module": ("def Net(classes):\n    return 3", "must return an nn.Module, not an object of type int"),
     "an error when it is made": (
         "def Net(classes):\n    return nn.Linear(64)",
         "net.py:4: Net cannot be created",
@@ -276,7 +276,7 @@ def test_single_samples_and_batch_norms_are_refused_before_the_run(
 
 
 def test_a_method_that_exchanges_parts_needs_a_decoupled_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='needs the model "decoupled"'):
+    with pytest.raises(UserError, match='exchanges parts of models; must be "decoupled"'):
         build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, GOOD["plain"]), "protocol.name=mapl"]))
 
 

@@ -478,11 +478,11 @@ def with_history() -> nn.Module:
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "norm of a class of one's own": (
         wrapped(lambda: NormAct(16), (16,), 16),
-        "inner is a NormAct with running statistics",
+        "inner is of type NormAct and has running statistics",
     ),
     "norm of all processes": (
         wrapped(lambda: nn.SyncBatchNorm(16), (16,), 16),
-        "inner is a SyncBatchNorm with running statistics",
+        "inner is of type SyncBatchNorm and has running statistics",
     ),
     "norm with a mean over all batches": (
         wrapped(lambda: nn.BatchNorm1d(16, momentum=None), (16,), 16),  # type: ignore[arg-type]
@@ -490,7 +490,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "instance norm with statistics": (
         wrapped(lambda: nn.InstanceNorm1d(4, track_running_stats=True), TOKENS, 16),
-        "inner is a InstanceNorm1d with running statistics",
+        "inner is of type InstanceNorm1d and has running statistics",
     ),
     "dropout of a class of one's own": (
         wrapped(lambda: Noisy(0.5), (16,), 16),
@@ -506,7 +506,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "lazy norm": (
         lambda: nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(16, CLASSES)),
-        "0 is a LazyBatchNorm1d",
+        "0 is of type LazyBatchNorm1d",
     ),
     "recurrent with dropout inside": (
         wrapped(lambda: nn.GRU(4, 4, 2, batch_first=True, dropout=0.5), TOKENS, 16),

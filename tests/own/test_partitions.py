@@ -129,7 +129,7 @@ def test_a_file_beside_the_scenario(tmp_path: Path) -> None:
         ("", "is empty"),
         ("[[0], [1], [12]]", r"train\[2\]\[0\] is 12; must be from 0 to 11"),
         ("[[0], [1], null]", r"train\[2\] has type object"),
-        ('"012"', "train is a str"),
+        ('"012"', "train is of type str"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_refused_with_its_name(tmp_path: Path, text: str, message: str) -> None:

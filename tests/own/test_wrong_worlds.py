@@ -31,7 +31,7 @@ WRONG = {
         "returned the time 3 s after the time 5 s for client = 0",
     ),
     "a factor of nothing": (SLOW, "yield 5, 0.0", "returned 0.0 for client = 0; must be a factor"),
-    "a number for pieces": (SLOW, "return 3.0", "returned a float for client = 0; return a list"),
+    "a number for pieces": (SLOW, "return 3.0", "returned type float for client = 0; return a list"),
     "sessions that overlap": (
         CHURN,
         "return [(0, 5), (4, 7)]",

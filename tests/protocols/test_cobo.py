@@ -589,7 +589,7 @@ def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_
 
 
 def test_models_in_rounds_go_to_all_peers() -> None:
-    with pytest.raises(ValueError, match="rounds send models to all peers"):
+    with pytest.raises(ValueError, match="clients send models to all peers"):
         CoBoSettings(mode="synchronous", exchange="sampled")
 
 

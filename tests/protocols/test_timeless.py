@@ -156,7 +156,7 @@ def test_who_goes_on_in_one_instant_fails_and_nobody_else(
             assert (failure.time_s, failure.where) == (time_s, where)
             assert failure.location is not None and failure.location.endswith(line_of(line))
             assert failure.error.startswith(
-                "TimeStandsStill: 500 iterations of the event loop without any virtual"
+                "TimeStandsStill: virtual time did not advance in 500 iterations of the event loop"
             )
 
 

@@ -197,8 +197,8 @@ clients = [5]
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("churn.0.at=400 ms", "churn.0.at changes an entry at or before --at (0.6 s); it must be later"),
-        ("churn.1.at=600 ms", "churn.1.at changes an entry at or before --at (0.6 s); it must be later"),
+        ("churn.0.at=400 ms", "churn.0.at belongs to an entry that starts at or before --at (0.6 s)"),
+        ("churn.1.at=600 ms", "churn.1.at belongs to an entry that starts at or before --at (0.6 s)"),
         ("network.link=datagram", "network.link cannot change during a run. After --at, these can"),
         ("protocol.domain=simplex", "protocol.domain cannot change during a run"),
         ("protocol.local_steps=0", "change.protocol.local_steps = 0: must be more than 0"),

@@ -208,7 +208,7 @@ def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str)
         ("run.seed=1\nrun.compare_alone=true", "must be one value; use one --set for each key"),
         ("run.name=a\nb", "must be one value on one line; use one --set for each key"),
         ("run.duration.x=1 s", 'run.duration is "1 min", which has no keys'),
-        ("model.hidden.3=1", "model.hidden is a list; its index must be a number from 0 to 0"),
+        ("model.hidden.3=1", "model.hidden is a list; its index must be 0"),
         ("model.hidden.0.x=1", "model.hidden.0 is 8, which has no keys"),
         ("network.loss", 'must be section.key=value, such as --set run.duration="5 min"'),
         ("run.name=", "has no value; use --unset to remove a key, or '\"\"' for empty text"),

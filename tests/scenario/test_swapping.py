@@ -115,7 +115,7 @@ def test_keys_are_taken_away_before_any_is_stated(tmp_path: Path) -> None:
         ("network.sever", "no such key; network has latency, uplink, downlink"),
         ("netwrok", "no such key; the file has run, clients, data, model, "),
         ("clients.count.x", "clients.count is 4, which has no keys"),
-        ("model.hidden.1", "model.hidden is a list; its index must be a number from 0 to 0"),
+        ("model.hidden.1", "model.hidden is a list; its index must be 0"),
         ("", "must be section.key, such as network.server"),
         ("run..seed", "must be section.key, such as network.server"),
     ],

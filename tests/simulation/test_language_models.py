@@ -236,7 +236,7 @@ def test_every_method_runs_or_says_what_it_needs(protocol: str, tmp_path: Path) 
     try:
         result = run(tmp_path, *overrides)
     except UserError as error:
-        reason = "classification" if protocol == "flt" else 'which needs the model "decoupled"'
+        reason = "classification" if protocol == "flt" else 'exchanges parts of models; must be "decoupled"'
         hint = f"{error}: add the settings that {protocol} needs to NEEDS in {__file__}"
         assert reason in str(error), hint
         return

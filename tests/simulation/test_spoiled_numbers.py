@@ -129,7 +129,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
         (
             QUADRATIC,
             ["clients.count=20000", 'clients.topology={kind="k-regular", degree=18000}'],
-            'topology.kind = "k-regular": has 180,000,000 links among clients.count = 20000',
+            'topology.kind = "k-regular": 20,000 clients have 180,000,000 links',
         ),
         (
             QUADRATIC,

@@ -155,11 +155,11 @@ REFUSED = {
     ),
     "a hook of servers by rounds": (
         with_client("    def combine(self, answers, number):  # here\n        pass\n"),
-        "Own.combine is used neither by coterie nor by this code; it belongs to a RoundServer",
+        "Own.combine is used neither by coterie nor by this code; it is a method of RoundServer",
     ),
     "a step of a server": (
         with_server("    async def step(self):  # here\n        pass\n"),
-        "Coordinator.step is used neither by coterie nor by this code; it belongs to a Client",
+        "Coordinator.step is used neither by coterie nor by this code; it is a method of Client",
     ),
     "a server that hears too little": (
         with_server("    async def on_message(self, message):  # here\n        pass\n"),
@@ -223,7 +223,7 @@ NEAR = {
     ),
     "a method of the class in a server": (
         with_server("    @classmethod  # here\n    def objective(cls, settings):\n        pass\n"),
-        "Coordinator.objective is used neither by coterie nor by this code; it belongs to a Client",
+        "Coordinator.objective is used neither by coterie nor by this code; it is a method of Client",
     ),
     "a misspelt declaration": (
         with_client("    colected = (int,)\n").replace("class Own(Client):", "class Own(Client):  # here"),

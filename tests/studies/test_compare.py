@@ -295,7 +295,7 @@ def test_a_budget_that_the_duration_cut_short_is_named(small: Small, tmp_path: P
         if each.startswith("unequal budgets")
     ]
     assert warning.endswith(
-        "; 2 runs ended before all clients had used run.budget; to let them use it, set a longer run.duration"
+        "; 2 runs ended before all clients had used run.budget; for equal budgets, set a longer run.duration"
     )
 
 

@@ -61,7 +61,7 @@ def test_a_possible_schedule_passes() -> None:
         ),
         (
             [event(5, "crash", 1), event(5, "rejoin", 1)],
-            "client 1 has two events at 5 s; allowed: one at a time",
+            "client 1 has two events at 5 s; must have at most one",
         ),
         (
             [

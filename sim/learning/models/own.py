@@ -46,7 +46,7 @@ class OwnModel(PluginSection, ModelSection):
         try:
             made = self.call(input_shape=inputs or input_shape, classes=classes)
             if not isinstance(made, nn.Module):
-                raise TypeError(f"must return an nn.Module, not a {type(made).__name__}")
+                raise TypeError(f"must return an nn.Module, not an object of type {type(made).__name__}")
             for path, part in made.named_modules():
                 _require_computable(path, part)
             made = replace_dropouts(replace_batch_norms(made))
@@ -145,8 +145,8 @@ def _require_computable(path: str, part: nn.Module) -> None:
         )
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
         raise ValueError(
-            f"{at} is a {kind} with max_norm, which shortens its weight at every use: leave max_norm "
-            "out, and divide the output by its norm"
+            f"{at} ({kind}) has max_norm, which changes the weight at every use: leave max_norm out, and "
+            "divide the output by its norm"
         )
     if isinstance(part, nn.DataParallel | torch.jit.ScriptModule):
         inside = "its module" if isinstance(part, nn.DataParallel) else "the module without torch.jit"

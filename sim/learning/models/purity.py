@@ -109,8 +109,8 @@ class _Trial:
             )
         if not isinstance(outputs, Tensor):
             hint = f"return only its {'.logits' if hasattr(outputs, 'logits') else 'tensor of outputs'}"
-            kind = type(outputs).__name__
-            raise ValueError(f"{type(module).__name__} returns a {kind} {self._mode}, not a tensor: {hint}")
+            found = f"an object of type {type(outputs).__name__}"
+            raise ValueError(f"{type(module).__name__} returns {found} {self._mode}, not a tensor: {hint}")
         return outputs
 
     @property

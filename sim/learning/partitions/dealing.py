@@ -70,7 +70,8 @@ def check_enough(available: int, clients: int, each: StatedCount) -> None:
     """Raise UserError if the `available` samples are too few."""
     if each.number < 1 or clients * each.number > available:
         most = available // clients
-        allowed = f"so the value must be from 1 to {most}" if most else "too few; use fewer clients"
+        values = "1" if most == 1 else f"from 1 to {most}"
+        allowed = f"so the value must be {values}" if most else "too few; use fewer clients"
         raise UserError(
             f"{each.key} = {each.number}: {clients} clients share {available} training samples, {allowed}"
         )
@@ -123,8 +124,8 @@ class ClassPools:
         """Return the next `count` samples of the class. Raises UserError if there are fewer."""
         if count > self.left[label]:
             raise UserError(
-                f"data.partition: class {label} has {len(self.rows[label])} training samples, of which "
-                f"{self.left[label]} are left, but a client needs {count}; "
+                f"data.partition: class {label} has {len(self.rows[label])} training samples, "
+                f"{self.left[label]} of them not yet taken, but the next client needs {count}; "
                 "use fewer clients, or fewer samples for each client"
             )
         start = len(self.rows[label]) - self.left[label]

@@ -109,7 +109,8 @@ def partition_from_lists(
 
 def _checked(lists: Any, name: str, clients: int, samples: int, refuse: Refuse) -> tuple[np.ndarray, ...]:
     if not isinstance(lists, Sequence | np.ndarray) or isinstance(lists, str | bytes):
-        raise refuse(f"{name} is a {type(lists).__name__}; must be a list of sample numbers for each client")
+        kind = type(lists).__name__
+        raise refuse(f"{name} is of type {kind}; must be a list of sample numbers for each client")
     if len(lists) != clients:
         raise refuse(
             f"{name} has lists for {len(lists):,} clients; must have {clients:,}, as in clients.count"

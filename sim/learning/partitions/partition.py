@@ -66,10 +66,11 @@ class Partition:
         for i, rows in enumerate(self.train):
             count = max(1, round(share * len(rows)))
             if count >= len(rows):
-                owns = f"{len(rows)} sample{'s' * (len(rows) != 1)}"
+                owns = f"{len(rows)} training sample{'s' * (len(rows) != 1)}"
+                instead = "use a smaller share" if len(rows) > 1 else "each client needs at least two"
                 raise UserError(
                     f"data.validation_share = {share}: client {i} has {owns}, and none would be left "
-                    "for training"
+                    f"for training; {instead}"
                 )
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))

@@ -213,7 +213,7 @@ class ResumableRun:
             if self.is_finished:
                 raise UserError(f"{self.path} ended at {self.time_s:g} s; pass a later --until to extend it")
             if end_s < self.time_s:
-                raise UserError(f"{self.path} continues from {self.time_s:g} s: --until must be later")
+                raise UserError(f"{self.path} continues from {self.time_s:g} s; --until must not be earlier")
 
     def differences(self, run: PreparedRun) -> list[str]:
         """Return a line for each change since the run that could change its values."""

@@ -89,8 +89,9 @@ def require_room(scenario: Scenario, each: Sequence[Workload], room: DeviceMemor
         )
     if held + own > available:
         besides = f", and other data of the method ({_gb(own)}), take" if own else " take"
-        clients = f"{len(each):,} clients"
-        who = clients if share == 1 else f"a share of {share:g} of {clients}"
+        who = f"{len(each):,} clients"
+        if share != 1:
+            who = f"the clients of a round (protocol.fraction = {share:g})"
         raise UserError(
             f"clients.count = {len(each)}: the models of {who} and their optimizers{besides} at least "
             f"{_gb(held + own)}, with up to {largest.model.numel:,} parameters per model, but {device} has "
@@ -110,9 +111,9 @@ def require_room_on_device(devices: DevicesOfClients, client: int, work: Workloa
         of_kind = f' (class "{kind}")' if kind else ""
         raise UserError(
             f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
-            f"training the model takes at least {_step_bytes(work):,} bytes: {vectors} times "
-            f"{model.numel:,} values of 4 bytes ({kept}){_constants_text(work)} and a batch of "
-            "inputs, without activations; use a smaller model or more memory"
+            f"training the model takes at least {_step_bytes(work):,} bytes, not counting activations: "
+            f"{vectors} times {model.numel:,} values of 4 bytes ({kept}){_constants_text(work)} and a batch "
+            "of inputs; use a smaller model or more memory"
         )
 
 

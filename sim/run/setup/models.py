@@ -73,7 +73,7 @@ def _models(
     elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
-            'models, which needs the model "decoupled"'
+            'models; must be "decoupled"'
         )
     elif isinstance(model, Lora):
         options["common"]["base"] = model.load(dataset, folder)

@@ -169,10 +169,10 @@ def _scheduled(
         late = sum(time_s >= run_s for time_s in times.values())
         if late:
             spread = f'churn.{number}.spread = "{DURATION.format(entry.spread)}"'
-            problem = f"{late} of {len(times)} events are after the end of the run ({run_s:g} s)"
+            which, when = f"{late} of {len(times)} events", f"after the end of the run ({run_s:g} s)"
             if late == len(times):
-                raise UserError(f"{spread}: {problem}; must be shorter")
-            notices.append(f"{spread}: {problem} and do not happen")
+                raise UserError(f"{spread}: all events are {when}; must be shorter")
+            notices.append(f"{spread}: left out {which}, because of times {when}")
         for group, time_s in times.items():
             events.append(ChurnEvent(time_s, entry.event, group, entry.state, entry.backup_every))
     return sorted(events, key=lambda event: event.time_s)
@@ -197,8 +197,8 @@ def _chosen(
         what = f"{entry.event} at {entry.at:g} s"
         if possible and entry.share is not None:
             raise UserError(
-                f"churn.{number}.share = {entry.share:g}: selects none of the {len(possible)} clients that "
-                f"can {what}; must be larger"
+                f"churn.{number}.share = {entry.share:g}: selects no client, of {len(possible)} that can "
+                f"{what}; must be larger"
             )
         who = "client" if entry.cluster is None else f"client of cluster {entry.cluster}"
         raise UserError(

@@ -78,7 +78,7 @@ class NetworkClass(Settings):
             raise SettingError("across", self.across, "must have at least two groups")
         if isinstance(self.inside, tuple) and all(is_one_client(group) for group in self.inside):
             raise SettingError(
-                "inside", self.inside, "has no connection: a group must have at least two members"
+                "inside", self.inside, "has no connection: at least one group must have two or more members"
             )
         at_least_one(
             self, "latency", "loss", "link", "retransmission_delay", "duplicate", "reorder", "bandwidth"

@@ -67,9 +67,10 @@ class ServerSection(Settings):
         for number, crash in enumerate(self.crash):
             unknown = [each for each in crash.servers or () if each >= servers]
             if unknown:
+                allowed = f"numbers from 0 to {servers - 1}" if servers > 1 else "[0], the only server"
                 raise UserError(
                     f"server.crash.{number}.servers = {list(crash.servers or ())}: there is no server "
-                    f"{unknown[0]}; must be numbers from 0 to {servers - 1}"
+                    f"{unknown[0]}; must be {allowed}"
                 )
             if crash.servers is None or server in crash.servers:
                 found.append((crash.at, number, crash))

@@ -110,7 +110,7 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
             if not 0 <= client < count:
                 raise ValueError(f"there is no client {client}; allowed: 0 to {count - 1}")
             if changed_s.get(client) == event.time_s:
-                raise ValueError(f"client {client} has two events {when}; allowed: one at a time")
+                raise ValueError(f"client {client} has two events {when}; must have at most one")
             before = presence.get(client, "up")
             if event.kind not in _NEXT[before]:
                 why = _describe(before, changed_s.get(client))

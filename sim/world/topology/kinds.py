@@ -78,9 +78,9 @@ class TopologyKind(Settings):
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(
-                f'clients.topology.kind = "{self.kind}": has {links:,} links among clients.count = {n}, more '
-                f"than fit in memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with "
-                "fewer neighbors, such as k-regular"
+                f'clients.topology.kind = "{self.kind}": {n:,} clients have {links:,} links, which exceed '
+                f"the memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with fewer "
+                "neighbors, such as k-regular"
             )
 
 
@@ -100,7 +100,7 @@ class RandomGraph(TopologyKind):
     """Topology whose random graph is redrawn until it is connected."""
 
     remedy: ClassVar[str]
-    """Condition for a connected graph, for the error message."""
+    """What to use for a connected graph, for the error message."""
 
     @abstractmethod
     def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
@@ -203,7 +203,7 @@ class KRegular(RandomGraph):
 class ErdosRenyi(RandomGraph):
     """Random connected graph in which each pair is linked with the same probability."""
 
-    remedy = "a probability above ln(n) / n"
+    remedy = "a larger probability"
 
     kind: Literal["erdos-renyi"]
     probability: Annotated[float, Field(gt=0, le=1)]

@@ -141,7 +141,7 @@ def test_a_method_in_a_package_is_found_in_the_archive(
     shutil.rmtree(tmp_path / "study")
     done = elsewhere(archive, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "\n1 of 1 repeated run is equal, of 1 run in the archive; all figures: " in done.stdout
+    assert "\n1 of 1 repeated run is equal; the archive has 1 run; all figures: " in done.stdout
 
 
 @pytest.mark.long

@@ -68,7 +68,7 @@ class UserFunction:
         )
         is_plain = isinstance(function, types.FunctionType) and "<" not in function.__qualname__
         if not (is_plain or is_builtin):
-            what = f"a {type(function).__name__}"
+            what = f"of type {type(function).__name__}"
             if isinstance(function, types.FunctionType):
                 what = "a lambda" if self.name == "<lambda>" else "defined inside another function"
             raise TypeError(
@@ -81,7 +81,7 @@ class UserFunction:
                 _static_argument_key(value)
             except TypeError:
                 raise TypeError(
-                    f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may "
+                    f"apply: {self.name}() gets {word} by keyword, of type {type(value).__name__}, which may "
                     "change before the call is computed; pass only numbers, texts and tuples of them by "
                     "keyword"
                 ) from None
@@ -224,7 +224,7 @@ _RULES = (
 
 def _result_text(values: object) -> str:
     if not isinstance(values, Tensor):
-        return f"a {type(values).__name__}"
+        return f"an object of type {type(values).__name__}"
     # Omit the dimension of the clients.
     return f"a tensor of shape {tuple(values.shape[1:])} and {values.dtype}"
 
@@ -337,7 +337,7 @@ def _argument_handle(engine: FunctionEngine, argument: Any, function: UserFuncti
     if isinstance(argument, np.ndarray | Tensor | list):
         return known_values_handle(engine, argument)
     raise TypeError(
-        f"argument {index} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
+        f"argument {index} of {function} is of type {type(argument).__name__}; must be a vector, a scalar, a "
         "number or an array of numbers"
     )
 

@@ -119,7 +119,7 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
         kind = type(norm).__name__
         if type(norm) not in _OURS:
             raise ValueError(
-                f"{path or 'the model'} is a {kind} with running statistics. Clients have separate "
+                f"{path or 'the model'} is of type {kind} and has running statistics. Clients have separate "
                 "statistics only for torch.nn.BatchNorm1d, 2d and 3d: use one of these and a second module "
                 "for the remaining code of the class, or set track_running_stats=False"
             )
