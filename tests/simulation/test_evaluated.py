@@ -97,7 +97,7 @@ WRONG = {
     "no model": ("return {}", "must return a mapping of names to models, not an empty one"),
     "a number": ('return {"mine": 3}', "mine must be a model, or a list of pairs"),
     "a part": ('return {"mine": self.params[:4]}', "mine has 4 numbers, but a model of this client has 650"),
-    "weights below 0": ('return {"mine": [(-1, self.params)]}', "weights of mine must be finite, 0 or more"),
+    "weights below 0": ('return {"mine": [(-1, self.params)]}', "of mine are [-1.0]; they must be finite"),
     "a name with a blank": ('return {"my model": self.params}', "'my model' must be an identifier"),
     "a reserved name": ('return {"alone": self.params}', "'alone' must be an identifier other than 'alone'"),
     "an error": ('return {"mine": self.nothing}', "no attribute 'nothing'"),
