@@ -100,7 +100,7 @@ class RandomGraph(TopologyKind):
     """Topology whose random graph is redrawn until it is connected."""
 
     remedy: ClassVar[str]
-    """What to use for a connected graph, for the error message."""
+    """Advice for a connected graph, for the error message."""
 
     @abstractmethod
     def draw(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
