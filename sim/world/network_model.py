@@ -130,7 +130,7 @@ class NetworkModel:
 
     @property
     def limited(self) -> bool:
-        """True if any transfer takes time."""
+        """True if the bandwidth of any actor or connection is limited, so that transfers take time."""
         caps = [self.uplink_bps, self.downlink_bps, self.default.bandwidth_bps]
         caps += [kind.model.bandwidth_bps for kind in self.classes]
         caps += [bps for both in self.bandwidths.values() for bps in both]
