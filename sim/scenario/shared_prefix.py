@@ -51,8 +51,8 @@ def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:
     """Return the latest time (s) right before an entry until which both scenarios are the same, or None.
 
     Entries are changes, churn, partitions, slowdowns and server crashes. A change comes after all other
-    events of its time, so the time right before it is this time itself. None if the scenarios differ from the start, and if no entry is later than the
-    start and earlier than the end of both runs.
+    events of its time, so the time right before it is this time itself. None if the scenarios differ from the
+    start, and if there is no such time between the start and the end of both runs.
     """
     if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
         return None

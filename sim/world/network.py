@@ -114,7 +114,7 @@ class SimulatedNetwork(Transport):
 
     @property
     def positions(self) -> Mapping[str, tuple[float, float]] | None:
-        """Latitude and longitude of each actor in degrees; None unless the default latency is by positions."""
+        """Latitude and longitude of actors in degrees; None unless the default latency is by positions."""
         return getattr(self._model.default.latency, "positions", None)
 
     sleep = staticmethod(sleep)

@@ -35,7 +35,7 @@ def possible_backends(architecture: Architecture, objective: Objective) -> tuple
 def choose_backend(
     backend: str, architecture: Architecture, objective: Objective, device: torch.device
 ) -> str:
-    """Return `backend`, or the choice of "auto". Raises UserError for a backend that cannot compute the model.
+    """Return `backend`, or the choice of "auto". Raises UserError if `backend` cannot compute the model.
 
     "auto" chooses "dense" if that backend can compute the model. Otherwise it chooses "loop" for models with
     recurrent layers, and on a CPU also for models with convolutions, which are slower under vmap; for all
