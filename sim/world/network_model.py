@@ -79,7 +79,7 @@ class ConnectionClass:
 
     model: the properties of these connections.
     group_of: the group of each name that belongs to a group. where: "inside" needs both ends in one group,
-    "across" in two different groups, "touching" one end in any group.
+    "across" in two different groups, "touching" at least one end in any group.
     """
 
     model: ConnectionModel

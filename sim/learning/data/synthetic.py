@@ -110,7 +110,7 @@ class SyntheticRegression(DataSection):
         yield from memory_misfits("data.samples", self.samples, clients, numbers)
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return training and test samples, client by client, each independent of the other clients."""
+        """Return training and test samples, client by client, each drawn from the client's random stream."""
         common = stream(seed, "synthetic regression", "common").uniform(0, 1, self.dimension)
         parts: list[list[np.ndarray]] = [[], [], [], []]
         for client, half in enumerate(cluster_by_client(even_sizes(clients, 2))):

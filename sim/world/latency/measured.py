@@ -55,7 +55,8 @@ def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nod
     """Draw a node for each actor. Clients use each node once before they use any node twice.
 
     Servers use nodes from the end of the clients' order. A client's node depends on its number only, so more
-    clients or servers do not move other clients. No two actors share a node if there are enough nodes for all clients and servers.
+    clients or servers do not move other clients. No two actors share a node if there are enough nodes for all
+    clients and servers.
     """
     orders: dict[int, NDArray[np.int64]] = {}
 

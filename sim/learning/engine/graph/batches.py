@@ -45,8 +45,8 @@ def draw_batches(
     counts: int64 [clients], number of samples of each client, at least batch_size unless sampling is
     "replacement".
     sampling: "shuffled" puts the samples in a new order in each epoch (in the same order if they are one
-    batch), and leaves out those after the last full batch; "replacement" draws each sample uniformly and independently; "all" takes the first batch_size
-    samples in order.
+    batch), and leaves out those after the last full batch; "replacement" draws each sample uniformly and
+    independently; "all" takes the first batch_size samples in order.
     """
     if sampling == "all":
         return first_positions(len(keys), steps, batch_size)
