@@ -16,7 +16,7 @@ class CensoredTimes(NamedTuple):
     """Times at which clients or runs reached a level.
 
     at [N]: infinite for a level that was not reached. watched [N]: duration of the observation; infinite if
-    the run ended by itself, so that a level that was not reached never will be.
+    the run ended by itself, because more time would then change nothing.
     """
 
     at: NDArray[np.float64]
@@ -54,7 +54,10 @@ def median_time(reached: CensoredTimes) -> float | None:
 
 
 def survival_known_until(reached: CensoredTimes) -> float:
-    """Return the time until which `survival` is known; infinite if the share falls to 0, or without times."""
+    """Return the time until which `survival` is known.
+
+    It is infinite if the share falls to 0, and if `reached` is empty.
+    """
     times = reached.times
     if not times.size or reached.events[times == times.max()].all():
         return math.inf

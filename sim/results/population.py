@@ -85,7 +85,7 @@ class DepartureEffect(NamedTuple):
     """Effect of a departure on the remaining clients.
 
     depth: largest drop of the remaining clients' mean below its last value before the departure, until the
-    mean is back at that value. seconds: duration from the departure to this return, None without one.
+    mean is back at that value. seconds: duration from the departure to this return, None if there is none.
     """
 
     depth: float

@@ -88,8 +88,8 @@ def check_parts(
 
     Without a given test part, a share of the training samples becomes the test part: of each client's samples
     if the clients are given, otherwise of each class's, or of all samples in a regression. It is the same for
-    all seeds. classes: the number of classes; None to infer it from the labels. wide: keep
-    the type of the numbers in x. refuse: returns the error to raise for a problem.
+    all seeds. classes: the number of classes; None to infer it from the labels. wide: keep the type of the
+    numbers in x. refuse: returns the error to raise for a problem.
     """
     regression = section.task == "regression"
     parts = {

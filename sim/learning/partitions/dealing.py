@@ -100,7 +100,7 @@ def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[
 
 
 def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.ndarray, ...]:
-    """Return the shuffled `rows` in consecutive parts: of size `each`, or if None, all rows in equal parts.
+    """Return the shuffled `rows` in consecutive parts: of size `each`; with None, all rows in equal parts.
 
     Equal parts differ in size by at most 1. Raises UserError if there are too few rows for size `each`.
     """
