@@ -289,7 +289,11 @@ class Architecture:
             raise TypeError(f'{self.key}: has no representations; use model.name = "decoupled"')
 
     def starting_parameters(self, seed: int, *client: int) -> Tensor:
-        """Return the parameters [P] at a run's start: shared by all clients, or of one client by number."""
+        """Return the parameters [P] at a run's start: those of a start file, if one was set; otherwise drawn.
+
+        Drawn parameters are the same for all clients without `client`, and else those of client number
+        `client`.
+        """
         if self.start is not None:
             return self.start.clone()
         drawn = key(seed, "initial parameters", *client) >> 1

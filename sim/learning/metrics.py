@@ -83,7 +83,7 @@ def _score(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
 def area_under_curve(outputs: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the ROC curve, as a mean over classes (one against the others) or tags.
 
-    Classes and tags that all samples have, or none, are left out; nan if no other is left.
+    Classes and tags that every sample has, or that no sample has, are left out; nan if none remains.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -112,7 +112,7 @@ def absolute_error(outputs: np.ndarray, y: np.ndarray) -> float:
 
 
 def r_squared(outputs: np.ndarray, y: np.ndarray) -> float:
-    """Return R^2, the mean over the targets; it needs two samples."""
+    """Return the mean of R^2 over the targets; nan with fewer than two samples."""
     from sklearn.metrics import r2_score
 
     return float(r2_score(y, outputs)) if len(y) > 1 else np.nan
@@ -157,10 +157,11 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
 def selected_metrics(
     task: str, names: Sequence[str] = (), objective: Objective | None = None
 ) -> tuple[Metric, ...]:
-    """Return the named metrics; by default the metrics of the task, and in some cases a method's objective.
+    """Return the named metrics; without names, those of the task, and in some cases a method's objective.
 
-    The objective is included if it is not the task's own, and takes one view of each sample. Models are
-    compared by the first metric. For data without classes, a method's objective is first.
+    The objective is added if it is not the task's own and takes one view of each sample, except for quadratic
+    functions: as the last metric for data with classes, otherwise as the first. Models are compared by the
+    first metric.
     """
     if not names:
         names = DEFAULT_METRICS[task]

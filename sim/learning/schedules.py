@@ -45,7 +45,10 @@ class Schedule(Settings):
         return next((value.unit for value in self.spans.values()), "step")
 
     def factor(self, passed: float) -> float:
-        """Return the factor of the learning rate after `passed` seconds, or in step or round `passed`."""
+        """Return the factor of the learning rate at `passed` seconds, or in step or round number `passed`.
+
+        Numbers start at 0.
+        """
         if self.warm_up is not None:
             done = passed if self.unit == "second" else passed + 1
             if done < self.warm_up.length:

@@ -87,7 +87,7 @@ def files_in_same_folder(file: Path) -> SourceFiles:
 
 
 def package_files(module: str) -> SourceFiles | None:
-    """Return the files of an imported module's package; None for a module of coterie.
+    """Return the files of an imported module's package; None for a module of coterie, or without a file.
 
     For an installed package, this is only the module's file. Raises the errors of `files_in_same_folder`.
     """

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 class CensoredTimes(NamedTuple):
     """Times at which clients or runs reached a level.
 
-    at [N]: infinite if it was never reached. watched [N]: duration of the observation; infinite if the run
-    ended by itself, so that the level is never reached.
+    at [N]: infinite for a level that was not reached. watched [N]: duration of the observation; infinite if
+    the run ended by itself, because more time would then change nothing.
     """
 
     at: NDArray[np.float64]
@@ -47,14 +47,17 @@ def survival(reached: CensoredTimes) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def median_time(reached: CensoredTimes) -> float | None:
-    """Return the time by which half have reached the level; None if fewer than half do."""
+    """Return the time by which half have reached the level, as estimated by `survival`; None if fewer do."""
     times, shares = survival(reached)
     half = np.flatnonzero(shares <= 0.5 + 1e-9)  # rounding may miss one half
     return float(times[half[0]]) if half.size else None
 
 
 def survival_known_until(reached: CensoredTimes) -> float:
-    """Return the time until which `survival` is known; infinite if all have reached the level."""
+    """Return the time until which `survival` is known.
+
+    It is infinite if the share falls to 0, and if `reached` is empty.
+    """
     times = reached.times
     if not times.size or reached.events[times == times.max()].all():
         return math.inf

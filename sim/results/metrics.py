@@ -151,7 +151,7 @@ class Metrics:
         self._coalitions |= {row[1]: row[1:] for row in rows}
 
     def coalition_table(self) -> pa.Table | None:
-        """Return all coalitions, with the columns of `COALITIONS_SCHEMA`; None without any."""
+        """Return all coalitions, with the columns of `COALITIONS_SCHEMA`; None if there are none."""
         return arrow_table(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
 
     def weights(self) -> dict[tuple[int, int], float]:
@@ -319,7 +319,10 @@ def graph_summary(
 def share_better(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> float | None:
-    """Return the share of clients strictly better than alone, among clients in both; None without any."""
+    """Return the share of the clients in both mappings that are strictly better than alone.
+
+    None if no client is in both.
+    """
     gains = _gains(own, alone, higher_is_better).values()
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
 
@@ -327,7 +330,7 @@ def share_better(
 def gain_summary(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> dict[str, Any] | None:
-    """Summarize the gains with peers over the clients in both mappings; None without any.
+    """Summarize the gains with peers over the clients in both mappings; None if no client is in both.
 
     A gain is the difference from the same client's result alone, above 0 if it is better with peers.
 

@@ -84,8 +84,8 @@ def metric_panel(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Cl
 class DepartureEffect(NamedTuple):
     """Effect of a departure on the remaining clients.
 
-    depth: largest drop of the remaining clients' mean below its last value before the departure. seconds:
-    time from the departure until that value was reached again, None if it was not.
+    depth: largest drop of the remaining clients' mean below its last value before the departure, until the
+    mean is back at that value. seconds: duration from the departure to this return, None if there is none.
     """
 
     depth: float
@@ -115,9 +115,10 @@ def catch_up_time(
 def dip_and_recovery(
     survivors: Series, departed_s: float, *, higher_is_better: bool = True
 ) -> DepartureEffect | None:
-    """Return the dip of the survivors' mean after a departure: (0, 0) if the mean does not fall.
+    """Return the dip of the survivors' mean after a departure.
 
-    Returns None without an evaluation before the departure, or without one after it.
+    The dip is (0, 0) if the first evaluation after the departure is not worse than the last one before it.
+    Returns None if there is no evaluation before the departure, or none after it.
     """
     if not higher_is_better:
         survivors = Series(survivors.times, -survivors.values)
@@ -198,7 +199,10 @@ class Population:
         return float(seen[-1] - arrival.time_s) if seen.size else 0.0
 
     def dip(self, departed_s: float) -> DepartureEffect | None:
-        """Return the dip after all departures between two evaluations; the first is at `departed_s`."""
+        """Return the dip after the departures between two evaluations, the first of them at `departed_s`.
+
+        None if no client survived them, or if one of the two evaluations is missing.
+        """
         times, values = self._panel
         after = int(np.searchsorted(times, departed_s, side="right"))
         if after in (0, len(times)):

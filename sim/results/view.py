@@ -104,7 +104,7 @@ class RunView:
 
     @cached_property
     def measure(self) -> tuple[Measure, ClientPanelData] | None:
-        """Measure of the run, or the first recorded one of MEASURES, with its values; None without any."""
+        """Measure of the run, or else the first of MEASURES that was recorded, with its values; or None."""
         judged = self.get("measure")
         for measure in sorted(MEASURES, key=lambda each: each.name != judged):
             panel = self.panel(measure.name)
@@ -183,7 +183,10 @@ class RunView:
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
-        """Measure of each client [N] at the last evaluation; NaN if it was not up or its model not finite."""
+        """Measure of each client [N] at the last evaluation.
+
+        NaN for a client that was down, or whose model was not finite.
+        """
         nothing = np.full(len(self.clients), np.nan)
         if self.measure is None:
             return nothing
@@ -193,7 +196,7 @@ class RunView:
 
     @cached_property
     def iterations(self) -> NDArray[np.float64] | None:
-        """Iterations of each client [N] over all sessions, as measured by evaluations; None without any."""
+        """Iterations of each client [N] over all sessions, as measured by evaluations; None if unknown."""
         panel = self.panel("iterations")
         if panel is None:
             return None
@@ -201,7 +204,7 @@ class RunView:
 
     @cached_property
     def worst_first(self) -> list[int]:
-        """Clients by their last result, the worst first, and clients without results at the end.
+        """Clients by their last result, the worst first; clients without any result come last.
 
         Of clients with equal results, the one with the fewest iterations is first.
         """
@@ -216,7 +219,7 @@ class RunView:
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """Gain over training alone of each client that was up at the end, smallest gain first."""
+        """Gain over training alone of each client with a result at the end, smallest first."""
         alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
         if self.measure is None or alone is None:
             return []
@@ -239,7 +242,7 @@ class RunView:
 
     @cached_property
     def training_s(self) -> NDArray[np.float64]:
-        """Time (s) that each client was up before its budget was exhausted [N], in which it could train."""
+        """Time (s) in which each client [N] could train: it was up, and its budget was not exhausted."""
         until = np.nan_to_num(self.spent_s, nan=np.inf).tolist()
         spans = zip(self.presence, until, strict=True)
         return np.array([sum(max(0.0, min(end, most) - start) for start, end in of) for of, most in spans])

@@ -31,7 +31,7 @@ _STARTS = re.compile(
 
 
 def section_contradictions(sections: Sections) -> Iterator[SettingError]:
-    """Return all contradictions between sections."""
+    """Yield all contradictions between sections."""
     yield from _topology(sections)
     yield from _metrics(sections)
     yield from sections.data.misfits(sections.clients.count)

@@ -59,10 +59,10 @@ def overlap(first: str, second: str) -> bool:
 def remove_unused_keys(
     method: type[Client], raw: dict[str, Any], network: Network, stated: Iterable[str]
 ) -> list[str]:
-    """Remove the keys that `method` does not use, where `method` replaces the protocol of the file.
+    """Remove the keys that `method`, which replaces the file's protocol, does not use; return these keys.
 
-    network: the section of the file. stated: keys from --set, which are kept, and rejected later. Returns the
-    removed keys.
+    network: the section of the file. stated: keys from --set; these are never removed, but rejected later if
+    `method` does not use them.
     """
     known = ("name", *fields_by_key([method.Settings]))
     removed = [f"protocol.{key}" for key in raw["protocol"] if key not in known]

@@ -35,7 +35,7 @@ def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({}
 
 
 def digest(scenario: Scenario) -> str:
-    """Return eight hexadecimal digits that change with any setting, method code, and content of data files.
+    """Return eight hexadecimal digits that change with the settings, the method's code, and data files.
 
     They do not change with the comment or with the folders of these files.
     """

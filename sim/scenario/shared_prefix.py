@@ -52,10 +52,11 @@ def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> 
 
 
 def shared_prefix_end(scenario: Scenario, parent: Scenario) -> float | None:
-    """Return the last virtual time (s) until which both scenarios are the same; None if the starts differ.
+    """Return the latest time (s) right before an entry until which both scenarios are the same, or None.
 
-    This is the time right before the first entry that only one of them has. None also if there is no later
-    entry.
+    Entries are changes, churn, partitions, slowdowns and server crashes. A change comes after all other
+    events of its time, so the time right before it is this time itself. None if the scenarios differ from the
+    start, and if there is no such time between the start and the end of both runs.
     """
     if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
         return None

@@ -24,9 +24,9 @@ _STARTS = {
 def fit_to_duration(raw: dict[str, Any], stated: Collection[str]) -> list[str]:
     """Change the contents of a file to fit a run.duration from an option. Returns a line for each change.
 
-    Events of the file that start after the end of the run are left out, and evaluations become at least as
-    frequent as one per run. stated: the keys from options. They are kept, and rejected later if they do not
-    fit.
+    Events of the file that do not start before the end of the run are left out, and the time between
+    evaluations becomes at most the duration. stated: the keys that options set; their values do not change,
+    and are rejected later if they do not fit.
     """
     end_s = _seconds(value_at(raw, _DURATION)) if _DURATION in stated else math.nan
     lines = []

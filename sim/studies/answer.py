@@ -218,9 +218,10 @@ class MethodRanking:
 
     @property
     def lead(self) -> str:
-        """The time from which the best value's mean curve leads; empty if it does not lead at the end.
+        """Sentence about the time from which the best value's mean curve leads.
 
-        If some runs are longer than others, the sentence names the time up to which all curves are known.
+        Empty if that curve does not lead at the end. If some runs are longer than others, the sentence
+        names the time up to which all curves are known.
         """
         times, curves = self._curves()
         first = self.ranking[0][0]

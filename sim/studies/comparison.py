@@ -233,7 +233,10 @@ class Comparison:
 
     @cached_property
     def targets(self) -> list[TargetCost]:
-        """Costs of reaching the target, by group and recorded kind of cost; empty without a target."""
+        """Costs of reaching the target, by group and by each kind of cost that all runs recorded.
+
+        Empty without a target, and if a run did not record the measure.
+        """
         if self.target is None or any(run.curve(self.study.measure) is None for run in self.study.runs):
             return []
         reached = [self._reached(group) for group in self.groups]
@@ -269,7 +272,8 @@ class Comparison:
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
         """Return common times [T], and for each group mean [T] and half width [T] of the interval over seeds.
 
-        Both are NaN after the end of the group's shortest run, unless the run had ended training.
+        Both are NaN after the first end of a run of the group that did not end by itself. A run that ended by
+        itself keeps its last values.
         """
         series = {run.directory: run.curve(metric) for run in self.study.runs}
         if all(each is None for each in series.values()):

@@ -66,7 +66,7 @@ class Footnotes:
         return [each for each in self.lines if group in each.where]
 
     def text(self, group: str) -> str:
-        """Return the warnings of a group in one line, each with its number of runs; empty without any."""
+        """Return the warnings of a group in a line, each with its number of runs; empty without warnings."""
         rows = [(*each.where[group], each.text) for each in self.of(group)]
         return "; ".join(f"{count:,} of {counted(runs, 'run')}: {text}" for count, runs, text in rows)
 

@@ -122,8 +122,8 @@ def correct_p_values(p: Sequence[float]) -> list[float]:
 def horizon(groups: Sequence[CensoredTimes]) -> float:
     """Return the last time at which it is known, for every run, whether the run has reached the target.
 
-    It is the earliest end of observation of a run that has not reached it. If no observation ended early,
-    it is the last time at which a run reached it.
+    This is the earliest end of the observation of a run that had not reached the target. If there is no such
+    end, it is the last time at which a run reached the target; NaN if none did.
     """
     hidden = [group.watched[~group.events & np.isfinite(group.watched)] for group in groups]
     ends = np.concatenate(hidden) if hidden else np.empty(0)

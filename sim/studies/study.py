@@ -154,7 +154,7 @@ class StudiedRun:
         return float(np.mean(known)) if known else math.nan
 
     def cost(self, kind: str) -> Series | None:
-        """Return one of `COSTS` over time, summed over clients; None if not recorded, or unknown."""
+        """Return one of `COSTS` over time: the time itself, or a sum over clients; None if unknown."""
         if kind == "seconds":
             times = self.view.bytes_sent.times
             return Series(times, times)

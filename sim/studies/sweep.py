@@ -150,7 +150,7 @@ def _fork_times(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
 
 
 def default_jobs(threads: int, device: str) -> int:
-    """Return the number of processes: cores divided by the threads of a run, or one on a CUDA device.
+    """Return the number of processes: cores divided by the `threads` of a run; one on a CUDA device.
 
     Several runs on one GPU would compete for its memory.
     """

@@ -70,8 +70,8 @@ class ChangingBandwidthFromMahimahi(ChangingBandwidth):
     """Bandwidth from a trace of mahimahi, which is repeated.
 
     Each line of the file is a time in milliseconds at which one packet of 1,500 bytes can be delivered. The
-    last line ends the cycle. The bandwidth of a step is the number of packets in it, so that each step
-    delivers exactly the bytes of the trace.
+    last line ends the cycle. The cycle is divided into periods of length `step`, each with the constant
+    bandwidth that delivers exactly the packets of the file in this period.
     """
 
     kind: Literal["mahimahi"]

@@ -82,7 +82,7 @@ class Uniform(Distribution, Generic[Q, L]):
 
 
 class Normal(Distribution, Generic[Q, P]):
-    """Normal, truncated below. State the bound where 0 is not a possible value."""
+    """Normal, truncated below at `low`."""
 
     kind: Literal["normal"]
     mean: Q
@@ -166,7 +166,7 @@ def distributions(quantity: str, value: Any, positive: Any, *others: Any, larges
 
 
 class NormalTime(Normal[Duration, PositiveDuration]):
-    """Normal, truncated below."""
+    """Normal, truncated below at `low`, by default at 0."""
 
     low: Duration = default("0 s")
     """Smallest value; the distribution is truncated here."""

@@ -114,7 +114,7 @@ class SimulatedNetwork(Transport):
 
     @property
     def positions(self) -> Mapping[str, tuple[float, float]] | None:
-        """Latitude and longitude of each actor in degrees, if latencies are computed from positions."""
+        """Latitude and longitude of actors in degrees; None unless the default latency is by positions."""
         return getattr(self._model.default.latency, "positions", None)
 
     sleep = staticmethod(sleep)
@@ -191,8 +191,8 @@ class SimulatedNetwork(Transport):
     def send(self, envelope: Envelope) -> None:
         """Send a message and return immediately. Later changes to the message by the sender have no effect.
 
-        Raises TypeError if it cannot be encoded, and UnknownPeer if no actor of the run has the receiver's
-        name. An unreachable receiver is no error.
+        Raises TypeError for a message that cannot be encoded. After a call of `expect`, raises UnknownPeer
+        for a receiver with another name. An unreachable receiver is no error.
         """
         pair = (envelope.sender, envelope.receiver)
         connection = self._connections.get(pair)

@@ -79,7 +79,7 @@ class ConnectionClass:
 
     model: the properties of these connections.
     group_of: the group of each name that belongs to a group. where: "inside" needs both ends in one group,
-    "across" in two different groups, "touching" one end in any group.
+    "across" in two different groups, "touching" at least one end in any group.
     """
 
     model: ConnectionModel
@@ -130,7 +130,7 @@ class NetworkModel:
 
     @property
     def limited(self) -> bool:
-        """True if any transfer takes time."""
+        """True if the bandwidth of any actor or connection is limited, so that transfers take time."""
         caps = [self.uplink_bps, self.downlink_bps, self.default.bandwidth_bps]
         caps += [kind.model.bandwidth_bps for kind in self.classes]
         caps += [bps for both in self.bandwidths.values() for bps in both]

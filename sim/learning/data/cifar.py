@@ -1,4 +1,6 @@
-"""CIFAR-10 and CIFAR-100: Python batches, plain or as .xz, of which CIFAR-10 may lack some; or arrays.
+"""CIFAR-10 and CIFAR-100 as Python batches; CIFAR-100 also as arrays. Files may be compressed.
+
+Of the five training batches of CIFAR-10, only the first is required.
 
 Pickles from the network can run code when they are loaded. The unpickler of this module therefore builds byte
 strings, numbers, lists, dicts and numpy arrays, and refuses everything else.

@@ -52,7 +52,7 @@ class QuadraticData(DataSection):
         A row is (a, target) in R^(1 + dimension); its loss is a/2 ||x - target||^2. Each client has `samples`
         training rows with target = mu_k + (noise/a) e, e standard normal: a batch of one row gives the
         gradient of f_i plus noise of standard deviation `noise` in every coordinate. The e come in pairs of
-        opposite sign, so that the mean over a client's rows is f_i up to a constant, not only in expectation.
+        opposite sign, so that a client's mean loss over its rows is exactly f_i plus a constant.
         The single test row of a client has the target mu_k.
 
         mu_k has norm `distance` and a random direction. Clients are split over the clusters as evenly as
@@ -110,7 +110,7 @@ class SyntheticRegression(DataSection):
         yield from memory_misfits("data.samples", self.samples, clients, numbers)
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """Return training and test samples, client by client, each independent of the other clients."""
+        """Return training and test samples, client by client, each drawn from the client's random stream."""
         common = stream(seed, "synthetic regression", "common").uniform(0, 1, self.dimension)
         parts: list[list[np.ndarray]] = [[], [], [], []]
         for client, half in enumerate(cluster_by_client(even_sizes(clients, 2))):

@@ -214,7 +214,10 @@ class TextFile(Settings):
     """Family: the cluster of clients that are expected to find each other; by default the language."""
 
     def texts(self, number: int, folder: DataFolder) -> tuple[str, str]:
-        """Return the text for training and the text for testing. Raises UserError."""
+        """Return the text for training and the text for testing. Raises UserError.
+
+        number: index of this entry in `data.texts`.
+        """
         text = folder.file(f"data.texts.{number}.file", self.file).text()
         if self.test_file is not None:
             return text, folder.file(f"data.texts.{number}.test_file", self.test_file).text()

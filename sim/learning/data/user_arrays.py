@@ -86,9 +86,10 @@ def check_parts(
 ) -> tuple[Mapping[str, ArraysPart], int, Owners | None]:
     """Return (the checked parts including a test part, the number of classes or targets, the owners).
 
-    Without a given test part, a share of each client's training samples, or of each class's, becomes the test
-    part: the same for all seeds. classes: the number of classes; None to infer it from the labels. wide: keep
-    the type of the numbers in x. refuse: returns the error to raise for a problem.
+    Without a given test part, a share of the training samples becomes the test part: of each client's samples
+    if the clients are given, otherwise of each class's, or of all samples in a regression. It is the same for
+    all seeds. classes: the number of classes; None to infer it from the labels. wide: keep the type of the
+    numbers in x. refuse: returns the error to raise for a problem.
     """
     regression = section.task == "regression"
     parts = {

@@ -48,7 +48,7 @@ class EngineStatistics:
 class Execution:
     """Runs the operations of pending nodes, and assigns the rows of the results to their slots.
 
-    It remembers the number of nodes that fit in a call of an operation after it ran out of memory.
+    After a call of an operation has run out of memory, later calls of this operation have fewer nodes.
     """
 
     def __init__(self, statistics: EngineStatistics, device: torch.device, workers: Workers) -> None:

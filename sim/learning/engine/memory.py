@@ -50,7 +50,7 @@ def _storages(values: Any) -> set[UntypedStorage]:
 def peak_bytes_of(compute: Callable[[], object]) -> int:
     """Return the peak memory in bytes of the tensors that `compute` creates, on any device.
 
-    On the meta device nothing is computed; if the code needs values, memory up to this point counts.
+    If `compute` fails, as code that needs values does on the meta device, memory up to this point counts.
     """
     with _PeakMemoryMode() as made, suppress(Exception):  # the user's code may raise any error
         compute()
@@ -77,7 +77,10 @@ def explaining_out_of_memory(what: str, device: torch.device) -> Iterator[None]:
 
 
 def does_not_fit_error(what: str, device: torch.device, *, alone: bool = True) -> UserError:
-    """Return the error for `what` that does not fit in any size of calls. alone: no other thread computes."""
+    """Return the error for a computation `what` that does not fit in memory even in the smallest call.
+
+    alone: no other thread computes.
+    """
     holds, fewer = "", "" if alone else "engine.workers = 1, "
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)

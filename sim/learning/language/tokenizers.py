@@ -128,7 +128,10 @@ def identity_of_file(content: bytes) -> str:
 
 
 def tokenizer_called(name: str, texts: Iterable[str], key: str, folder: DataFolder) -> Tokenizer:
-    """Return the tokenizer of a setting ("characters": from these texts). Raises UserError if invalid."""
+    """Return the tokenizer of a setting: "bytes", "characters" (those of `texts`), or the path of a file.
+
+    Raises UserError for an invalid file.
+    """
     if name == BYTES:
         return ByteTokenizer()
     if name == CHARACTERS:

@@ -39,7 +39,7 @@ class PermutedClusters(Clustered):
         """Give each cluster a separate permutation of all labels, in training and in testing.
 
         Inputs are distributed to all clients at random, as in `iid`, so that only the labels distinguish the
-        clusters. Random permutations are only pairwise different: two of them agree on one class on average
+        clusters. Random permutations differ from each other, but two of them agree on one class on average
         (on none with probability about 1/e). With `shift` no two clusters agree on any class; CoBo's code
         uses shift = 11 on CIFAR-100.
         """
@@ -92,11 +92,11 @@ class DisjointClusters(Clustered):
             yield more_than_classes_error(key, self.clusters or self.sizes, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Give cluster k the k-th of equal blocks of consecutive classes, for any number of clients in it.
+        """Give cluster k the k-th block of consecutive classes; the blocks are as equal as possible.
 
-        The clients share the block's samples at random, and are tested on all its test samples. With
-        `relabel`, the label of a class is its index in its block (CoBo's code), so that clusters also
-        contradict each other.
+        The training samples of a block are dealt at random to the clients of its cluster, who are tested on
+        all test samples of the block. With `relabel`, the label of a class is its index in its block (CoBo's
+        code), so that clusters also contradict each other.
         """
         sizes = self.cluster_sizes(clients)
         train: list[np.ndarray] = []

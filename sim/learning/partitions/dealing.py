@@ -67,7 +67,7 @@ class StatedCount(NamedTuple):
 
 
 def check_enough(available: int, clients: int, each: StatedCount) -> None:
-    """Raise UserError if the `available` samples are too few."""
+    """Raise UserError unless `each` is at least 1, and the `available` samples suffice for all clients."""
     if each.number < 1 or clients * each.number > available:
         most = available // clients
         values = "1" if most == 1 else f"from 1 to {most}"
@@ -87,7 +87,7 @@ def check_min_samples(least: StatedCount, clients: int, available: int) -> None:
 
 
 def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[np.ndarray, ...]:
-    """Return the shuffled `rows` in consecutive parts of the given size, starting again after the last row.
+    """Return the shuffled `rows` in consecutive parts of the given size; the first row follows the last.
 
     Raises UserError if a client would get a row twice.
     """
@@ -101,7 +101,10 @@ def deal_repeatedly(rows: np.ndarray, clients: int, each: StatedCount) -> tuple[
 
 
 def deal(rows: np.ndarray, clients: int, each: StatedCount | None) -> tuple[np.ndarray, ...]:
-    """Return the shuffled `rows` in consecutive parts: of the given size, or all rows in equal parts."""
+    """Return the shuffled `rows` in consecutive parts: of size `each`; with None, all rows in equal parts.
+
+    Equal parts differ in size by at most 1. Raises UserError if there are too few rows for size `each`.
+    """
     if each is None:
         parts = np.array_split(rows, clients)
     else:

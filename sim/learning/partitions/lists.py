@@ -88,9 +88,10 @@ def partition_from_lists(
     """Return the partition from lists of sample numbers, one for each client, or a table of lists by part.
 
     Numbers start at 0 in training and test. Validation lists number the training samples first, then the
-    samples of the validation part of the data. Without test lists, all clients are tested on all test
-    samples. A list must not be empty, nor contain a sample twice. A training sample has one client, unless
-    `overlap`. Raises the error that `refuse` makes of a problem.
+    samples of the validation part of the data; they are required if the data has such a part. Without test
+    lists, all clients are tested on all test samples. A list must not be empty, nor contain a sample twice. A
+    training sample belongs to at most one client, unless `overlap`. Raises the error that `refuse` makes of a
+    problem.
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
     if "train" not in parts or set(parts) - set(PARTS):

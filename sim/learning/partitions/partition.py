@@ -83,8 +83,8 @@ class PartitionSection(Settings):
 
     A training sample belongs to at most one client, unless a user-defined list, or "iid" with `repeat`, gives
     it to several. Test samples may be shared: a client is tested on samples that fit its distribution. With
-    `samples_per_client`, the samples of a client depend only on the seed and the clients before it: an
-    additional last client does not change them.
+    `samples_per_client`, and without clusters, the samples of a client depend only on the seed and the
+    clients before it: an additional last client does not change them.
     """
 
     needs_classes: ClassVar[bool] = True

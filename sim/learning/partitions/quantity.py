@@ -26,10 +26,10 @@ class QuantitySkew(PartitionSection):
     """Smallest number of training samples of a client."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Deal all samples at random; each client gets `min_samples` plus a share from Dir(alpha).
+        """Deal all samples at random: `min_samples` to each client, and the rest by shares from Dir(alpha).
 
-        This is the quantity skew of Li et al. (2022), who redraw shares until each client has `min_samples`.
-        Clients are tested on all test samples.
+        This is the quantity skew of Li et al. (2022), except that they deal all samples by shares, and redraw
+        the shares until each client has `min_samples`. Clients are tested on all test samples.
         """
         check_min_samples(
             StatedCount("data.partition.min_samples", self.min_samples), clients, len(labels.train)

@@ -23,8 +23,9 @@ _LOG_FROM = 50.0  # ratio of largest to least value from which the axis is logar
 def levels(view: RunView) -> list[float]:
     """Return the levels whose times are reported: the target, and the last multiples of 10% reached.
 
-    Empty for other measures than shares such as the accuracy, and if evaluations measure only a part of the
-    clients, since the times of the other clients are unknown.
+    The clients' mean reached these multiples. Empty unless the measure is a share whose larger values are
+    better, such as the accuracy. Also empty if evaluations measure only a part of the clients, since the
+    times of the other clients are unknown.
     """
     if view.measure is None or view.evaluate_share < 1:
         return []
@@ -38,7 +39,10 @@ def levels(view: RunView) -> list[float]:
 
 
 def first_times(view: RunView, level: float) -> NDArray[np.float64]:
-    """Return the time of each measured client's first evaluation at a level [C], in seconds; inf: never."""
+    """Return the time (s) at which each of the C measured clients was first at a level or above, [C].
+
+    The time is infinite for a client that never reached the level.
+    """
     assert view.measure is not None
     times, values = view.measure[1]
     reached = values[:, ~np.isnan(values).all(axis=0)] >= level  # NaN counts as not reached

@@ -128,8 +128,8 @@ def waits_by_peer_figure(view: RunView) -> Figure | None:
 def weights_by_peer_figure(view: RunView, *, others: bool = False) -> Figure | None:
     """Draw the largest weights that each client gives or, with `others`, receives; None without weights.
 
-    The weights are those at the client's last evaluation. Blue: peers of the client's true cluster; orange:
-    peers of other clusters.
+    The weights are those at the client's last evaluation. Orange: peers of other true clusters; blue: all
+    other peers.
     """
     if not len(view.graph_times) or len(view.clients) < 2 or view.measure is None:
         return None

@@ -126,7 +126,7 @@ class DepartureDrop(NamedTuple):
     """A client whose accuracy dropped after the departure of another client.
 
     share: the client's weight for the departed client, divided by the client's largest weight; None without a
-    graph. usual: the 90th percentile of the client's earlier drops between two evaluations; None without any.
+    graph. usual: the 90th percentile of the client's earlier drops between two evaluations, or None.
     """
 
     departure: LifecycleEvent

@@ -121,7 +121,7 @@ class RunDirectory:
         self._write_text("provenance.json", _json({KEY: FORMAT, **provenance}))
 
     def write_code(self, folder: str, files: Mapping[str, bytes]) -> None:
-        """Write a copy of the user's code by file name into `folder`, protocol-<hash> or model-<hash>."""
+        """Write a copy of the user's code by file name into `folder`, such as model-<hash>."""
         for name, content in files.items():
             path = self.path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

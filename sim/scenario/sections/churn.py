@@ -66,9 +66,9 @@ class ChurnSchedule:
 
     absent: the clients that are down at the start. turned_away: the number of arrivals for which a
     process had no client left. returns: the state with which a client rejoins, and the seconds between its
-    backups, for all clients of processes: if clients that rejoin only after the end of the run were left out,
-    the duration of the run would change earlier results. staying: client and time (seconds) of the events
-    that a change prevents. notices: sentences about entries with less effect than stated.
+    backups, for every client of a process, even if it rejoins only after the end of the run: otherwise, the
+    duration of the run would change earlier results. staying: client and time (seconds) of the events that a
+    change prevents. notices: sentences about entries with less effect than stated.
     """
 
     events: list[ChurnEvent]
@@ -86,10 +86,10 @@ def churn_schedule(
     participants: Participants,
     run_s: float | None,
 ) -> ChurnSchedule:
-    """Return all joins, departures and returns in a run of `run_s` seconds.
+    """Return all joins, departures and returns in a run of `run_s` seconds; None: a run without a duration.
 
     Raises:
-        UserError: an event is impossible.
+        UserError: an event is impossible, no client is up at the start, or a change prevents no departure.
     """
     count = len(participants.clients)
     pools = _pools(entries, processes, count)

@@ -207,7 +207,7 @@ class DevicesOfClients:
         return Slowness(factor, *pieces)
 
     def cost_model(self, client: int) -> CostModel:
-        """Return the cost of a client's computing: stated for it, or drawn as for its class or for all."""
+        """Return the cost of a client's computing: from its last override, or drawn for its class or all."""
         key = "step_time" if self._settings.step_time is not None else "speed"
         drawn = self._draw(key, client)
         stated = [getattr(each, key) for each in self._settings.overrides.get(client, ())]

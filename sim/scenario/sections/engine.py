@@ -55,8 +55,8 @@ _Devices = Annotated[
 
 
 class EngineSection(Settings):
-    """Computation of training and evaluation; affects the speed but, except for `precision`, not the
-    results."""
+    """Computation of training and evaluation. Keys other than `precision` affect the speed, and the results
+    at most by rounding."""
 
     way: Literal["auto", "fastest", "dense", "vmap", "loop"] = "auto"
     """Computation of the clients of a batch: all as matrix products ("dense": only for linear layers, ReLUs

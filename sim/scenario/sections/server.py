@@ -54,7 +54,7 @@ class ServerSection(Settings):
         return self
 
     def cost_model(self) -> CostModel:
-        """Return the cost of a server's computing, if it has a device."""
+        """Return the cost of a server's computing. Call it only for servers with a device."""
         return CostModel(step_time_s=self.step_time, flops_per_s=self.speed)
 
     def crashes_of(self, server: int, servers: int) -> list[ServerCrash]:

@@ -42,7 +42,7 @@ Member = bytes | Path
 
 
 class PackedRun(BaseModel):
-    """A run in an archive. alike: an identifier that runs share if they differ only in their seeds."""
+    """A run in an archive. alike: identifier, equal for runs that differ only in their seeds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 

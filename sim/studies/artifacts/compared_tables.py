@@ -41,8 +41,8 @@ class ComparedTable:
 def compared_tables(packed: Path) -> list[ComparedTable]:
     """Compute the tables in the `comparison` folders of an unpacked archive again, and compare them.
 
-    The result has a table for each CSV file that `coterie compare` writes, and is empty without any. Numbers
-    are equal up to the rounding of another version of a library.
+    The result has a table for each CSV file that `coterie compare` wrote, and is empty if there are none.
+    Numbers are equal up to the rounding of another version of a library.
     """
     found = []
     for folder in sorted((packed / RUNS).glob(f"*/{COMPARISON}")):

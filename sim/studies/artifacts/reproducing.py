@@ -98,7 +98,7 @@ class Reproduction:
 
     @property
     def verdict_of_runs(self) -> Verdict:
-        """The worst verdict of all repeated runs; "not equal" without any."""
+        """The worst verdict of all repeated runs; "not equal" if no run was repeated."""
         found = {each.verdict for each in self.repeated}
         order = (Verdict.different, Verdict.chance, Verdict.equal)
         return next((verdict for verdict in order if verdict in found), Verdict.different)

@@ -14,12 +14,13 @@ def choose_spread_runs(
     size: int,
     code: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[PackedRun]:
-    """Return `size` of the runs, which execute much code of the authors, and have many values and seeds.
+    """Choose `size` runs that together execute much of the authors' code, and have many values and seeds.
 
-    Each further run is the one with the most code that no chosen run has, then with the most such values on
-    the axes and seeds; the first of equal runs. Once all values are chosen, it is the run whose values have
-    been chosen least often. values: values on the axes, by folder of the run; runs without them count by
-    `alike`. code: names of the authors' code, by folder.
+    Each step adds the run with the most code that no chosen run executes. Of equal runs, it adds the one with
+    the most new values on the axes (its seed counts as a value); if no value is new, the one whose values
+    have been chosen least often; if several are left, the first. The result is in the order of `runs`.
+    values: values on the axes, by folder of the run; runs without them count by `alike`. code: names of the
+    authors' code, by folder.
     """
     keys = [[("seed", run.seed), *values.get(run.directory, {"alike": run.alike}).items()] for run in runs]
     named = [frozenset(code.get(run.directory, ())) for run in runs]

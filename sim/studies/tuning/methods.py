@@ -70,7 +70,7 @@ def tuned_methods(
 def conditions_of(stated: StatedScenario, over: Sequence[str]) -> list[AxisChoice]:
     """Return the conditions in which each trial runs: combinations of cases of the file's sweep.
 
-    over: ``"axis=case"``, the cases to combine; without any, the only condition is the scenario itself.
+    over: ``"axis=case"``, the cases to combine; if empty, the only condition is the scenario itself.
     Raises UserError.
     """
     runs, alone = stated.of_runs()

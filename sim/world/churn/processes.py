@@ -110,7 +110,8 @@ class SessionsOfAnybody(ChurnProcessKind):
     ) -> AssignedSessions:
         """Assign each session to the client that has been away the longest.
 
-        Events at `until_s` or later are omitted, and so are sessions of length 0.
+        A session that starts while no client is away is turned away. Events at `until_s` or later are
+        omitted, and so are sessions of length 0.
         """
         away = deque(pool)
         seen: set[int] = set()

@@ -55,9 +55,10 @@ def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
 def departures_with_rejoins(
     events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
 ) -> set[tuple[int, float]]:
-    """Return (client, time) of the departures in (after_s, after_s + within_s], and of the rejoin after each.
+    """Return (client, time) of departures in (after_s, after_s + within_s], and of the rejoins that follow.
 
-    Without these events the clients stay up. clients: the clients to consider; None: all.
+    A departure without a later rejoin is included, too. If none of these events happens, the clients stay up.
+    clients: the clients to consider; None: all.
     """
     kept: set[tuple[int, float]] = set()
     away: set[int] = set()  # departure found, rejoin not yet found

@@ -82,7 +82,10 @@ def read_spot_instance_sessions(source: str, key: str, folder: DataFolder) -> li
 
 
 def read_client_sessions(file: InputFile, pool: Sequence[int], until_s: float) -> dict[int, list[Session]]:
-    """Return the sessions in a table for each client of a pool. At least one must start before `until_s`."""
+    """Return the sessions in a table for each client of a pool.
+
+    Raises UserError for an invalid table, and if no session starts before `until_s`.
+    """
     found: dict[int, list[Session]] = {client: [] for client in pool}
     first_s = math.inf
     for row in read_rows(file, "client", "start_s", "end_s"):

@@ -200,9 +200,9 @@ class Device:
     def recall(
         self, busy_s: float, waiting_s: float, intervals: Iterable[tuple[float, float, State]]
     ) -> None:
-        """Take over the history of an earlier device, which recorded these `intervals`.
+        """Take over the history of an earlier device: its busy and waiting seconds, and its `intervals`.
 
-        Outside of them, this device counts as down.
+        The rest of the time until now counts as down.
         """
         self._busy_s, self._since_s = busy_s, self._loop.time()
         self._down_s = max(0.0, self._since_s - self._created_s - busy_s - waiting_s)

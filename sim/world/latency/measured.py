@@ -52,10 +52,11 @@ class TraceLatency(LatencyByNode):
 
 
 def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nodes: int) -> dict[str, int]:
-    """Draw a node for each client; each node is used once before any is used twice.
+    """Draw a node for each actor. Clients use each node once before they use any node twice.
 
-    Servers use nodes from the end. A client's node depends on its number only, so more clients or servers do
-    not move other clients. No two actors share a node if there are enough nodes for all clients and servers.
+    Servers use nodes from the end of the clients' order. A client's node depends on its number only, so more
+    clients or servers do not move other clients. No two actors share a node if there are enough nodes for all
+    clients and servers.
     """
     orders: dict[int, NDArray[np.int64]] = {}
 
@@ -72,8 +73,9 @@ def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nod
 def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return one-way latencies for `NodeLatency`, (slices, nodes, nodes): half of the measured round trips.
 
-    A 0 was not measured, or is below the resolution of the clock. It is replaced by the pair's median over
-    `slices_s`. If the pair has no measurement, or both actors share a node, it is the smallest positive time.
+    A round trip of 0 was not measured, or was below the resolution of the clock: the latency is then half of
+    the pair's median in `slices_s`. For a pair without measurements, and for two actors on one node, it is
+    the smallest positive latency.
     """
     seconds = round_trips_s / 2
     diagonal = np.arange(seconds.shape[1])

@@ -10,8 +10,8 @@ from sim.kernel.random import key, splitmix64_array
 class BootstrapService:
     """Source of random contacts that are up, for clients that need contacts. Changes take effect immediately.
 
-    For each client, keyed hashes put all others in an order, and the first ones that are up are its contacts.
-    One client more or less therefore changes no other contacts.
+    For each client, keyed hashes put all others in a fixed order, and the first ones that are up are its
+    contacts. A client that comes up or goes down therefore changes at most one contact of each other client.
     """
 
     def __init__(self, seed: int, names: Sequence[str], up: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from protocols.membership.view import NeighbourView, Tell
 
 
 class Directory:
-    """Directory of the clients that are up, shared by all members. It informs live members immediately."""
+    """Directory of the clients that are up; it informs the members that are up of all changes immediately."""
 
     def __init__(self, up: Iterable[str]) -> None:
         self._up = set(up)
@@ -19,7 +19,7 @@ class Directory:
         return name in self._up
 
     def enrol(self, member: DirectoryView) -> None:
-        """Inform `member` of changes from now on. It replaces an earlier member of that name."""
+        """Inform `member`, and no earlier member with the same name, of changes from now on."""
         self._members[member.name] = member
 
     def came_up(self, name: str) -> None:
@@ -73,11 +73,11 @@ class DirectoryView(NeighbourView):
         self._directory.went_down(self.name)
 
     def see_up(self, peer: str) -> None:
-        """Add `peer`, a neighbor or not; called by the directory when it is up."""
+        """Add `peer`, which came up, if it is a neighbor; the directory calls this for every client."""
         self._add(peer)
 
     def see_down(self, peer: str) -> None:
-        """Remove `peer`, a neighbor or not; called by the directory when it is down."""
+        """Remove `peer`, which went down, if it is a neighbor; the directory calls this for every client."""
         self._remove(peer)
 
     def _look_up(self) -> None:

@@ -35,11 +35,11 @@ def possible_backends(architecture: Architecture, objective: Objective) -> tuple
 def choose_backend(
     backend: str, architecture: Architecture, objective: Objective, device: torch.device
 ) -> str:
-    """Resolve "auto". Raises UserError for a backend that cannot compute the model.
+    """Return `backend`, or the choice of "auto". Raises UserError if `backend` cannot compute the model.
 
-    "auto" chooses matrix products if possible. Otherwise it computes recurrent layers in a loop, and on a CPU
-    also convolutions, which are slower under vmap; all other models gain from batching (docs/benchmarks.md).
-    For the fastest backend by measurement, see `autotune`.
+    "auto" chooses "dense" if that backend can compute the model. Otherwise it chooses "loop" for models with
+    recurrent layers, and on a CPU also for models with convolutions, which are slower under vmap; for all
+    other models it chooses "vmap" (docs/benchmarks.md). `autotune` measures which backend is the fastest.
     """
     possible = possible_backends(architecture, objective)
     if backend != "auto":

@@ -157,7 +157,7 @@ class Apply(Operation):
     def trial(self, inputs: list[Tensor]) -> tuple[tuple[Shape, ...], bool]:
         """Return the shapes of the function's results for some rows, and True if it returns a tuple.
 
-        Raises ValueError if it fails, or returns a value that cannot become a handle.
+        Raises ValueError if the function fails, or returns a value that cannot become a handle.
         """
 
         @torch.no_grad()

@@ -44,9 +44,9 @@ def draw_batches(
     keys: uint64 [clients], one per (seed, client, purpose). first_steps: int64 [clients], steps drawn before.
     counts: int64 [clients], number of samples of each client, at least batch_size unless sampling is
     "replacement".
-    sampling: "shuffled" visits every sample once per epoch in a new order and drops the last incomplete
-    batch; "replacement" draws each sample uniformly and independently; "all" takes the first batch_size
-    samples in order.
+    sampling: "shuffled" puts the samples in a new order in each epoch (in the same order if they are one
+    batch), and leaves out those after the last full batch; "replacement" draws each sample uniformly and
+    independently; "all" takes the first batch_size samples in order.
     """
     if sampling == "all":
         return first_positions(len(keys), steps, batch_size)

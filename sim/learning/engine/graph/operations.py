@@ -227,7 +227,7 @@ class Train(Operation):
     def train_in_row(
         self, started: OutputRows, nodes: list[GraphNode], jobs: list[TrainJob]
     ) -> tuple[Tensor | OutputRows, ...]:
-        """Compute one job in the row `started`, which contains the initial parameters."""
+        """Compute the only job in the row `started`, which contains its initial parameters."""
         [row] = started.rows
         # `data`: rows of one tensor share its version counter, which is not thread-safe.
         params = self.pool.data.data[row : row + 1]

@@ -76,7 +76,7 @@ class Subset:
         return rows.view(positions.shape), y
 
     def at(self, rows: Tensor) -> Tensor:
-        """Return the samples in these rows [N, B], [N, B, ...]."""
+        """Return the samples [N, B, ...] in these rows [N, B]."""
         return self.x.index_select(0, rows.view(-1)).view(*rows.shape, *self.x.shape[1:])
 
     def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -48,8 +48,10 @@ class DecoupledModule(nn.Module):
         yield from ((f"{prefix}.{name}" if prefix else name, value) for name, value in found)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """Draw prototypes like a linear layer's weights, uniform in +-1/sqrt(d_p) (MAPL, appendix A.1); set
-        the other parts to 0."""
+        """Draw the prototypes uniformly in +-1/sqrt(d_z) (MAPL, appendix A.1).
+
+        Set the anchor and the class means to 0. Backbone, projection and head are not among `parameters`.
+        """
         for name, values in parameters.items():
             if name == "prototypes":
                 bound = values.shape[1] ** -0.5
