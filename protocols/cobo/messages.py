@@ -31,7 +31,10 @@ class PairRequest(LatestModel):
 
 @dataclass(frozen=True)
 class PairAnswer(LatestModel):
-    """Model of the sender when it received the request, and its gradient at the midpoint."""
+    """The sender's model, and its gradient at the midpoint of this model and the asker's.
+
+    The model is the newest one, or an earlier one if the asker is far behind on the simplex.
+    """
 
     gradient: Vector
     account: Account
@@ -49,7 +52,7 @@ class PairResult:
 class RoundGradient:
     """Gradient of the sender at its midpoint with the receiver; synchronous form.
 
-    `weight`: the sender's weight before this update, after `updates` updates.
+    `weight`: the sender's weight of the pair before this update; `updates`: number of updates in this weight.
     """
 
     gradient: Vector
