@@ -89,7 +89,10 @@ class MetaL2CSettings(PatienceSettings):
 
 
 def sketch_update(update: Tensor, signs: Tensor, size: int) -> Tensor:
-    """Return the sketch [size] of an update [P], first scaled to length 1: sums of every size-th signed value."""
+    """Return the sketch [size] of an update [P]: the sums of every size-th signed value.
+
+    The update is first scaled to length 1.
+    """
     unit = update * signs / (torch.linalg.vector_norm(update) + _EPSILON)
     return torch.nn.functional.pad(unit, (0, -unit.shape[0] % size)).reshape(-1, size).sum(dim=0)
 

@@ -61,8 +61,8 @@ class ValidationTrustSettings(ProtocolSettings):
 def trust_weights(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
     """Return weights [n]: the softmax of minus the losses [n], or of minus their exponentials ("perplexity").
 
-    The first loss is that of the client's own model, which gets all the weight if any loss is NaN, or if all of
-    these losses or exponentials are infinite.
+    The first loss is that of the client's own model, which gets all the weight if any loss is NaN, or if all
+    losses (for "perplexity": their exponentials) are infinite.
     """
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":

@@ -64,8 +64,8 @@ def first_order_weights(before: float, losses: Sequence[float], distances: Seque
     losses: of the models. distances: from these models to theta, the client's model before its last training,
     whose loss is `before`.
 
-    The share is 0 for a model at distance 0, with a loss that is not finite, or with a loss not below `before`.
-    If `before` is not finite, all shares are 0.
+    The share is 0 for a model at distance 0, and for one without a finite loss below `before`. If `before` is
+    not finite, all shares are 0.
     """
     gains = [
         max(0.0, before - loss) / distance if distance > 0 and loss < before < math.inf else 0.0

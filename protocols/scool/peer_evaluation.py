@@ -69,7 +69,10 @@ class PeerEvaluations(Component):
 
     @property
     def progress(self) -> Vector | None:
-        """Progress that peers use: the model, or the sum of its updates; None with exact gradients."""
+        """Progress that peers use: the sum of this client's own updates so far.
+
+        With given weights, it is the client's model; with exact gradients, None.
+        """
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made
@@ -130,7 +133,7 @@ class PeerEvaluations(Component):
     def peers_to_ask(self) -> list[str]:
         """Return the peers to ask in this iteration; if there are too many, those asked least often.
 
-        A peer that has yet to answer, or that pauses, is left out. Each call shortens all pauses by one
+        With given weights, the number of peers is not limited. A peer that has yet to answer, or that pauses, is left out. Each call shortens all pauses by one
         iteration.
         """
         ready = []
@@ -183,7 +186,7 @@ class PeerEvaluations(Component):
         self.posterior.listen(peer, evaluation.beliefs)
 
     def earn_time(self) -> None:
-        """Add device time for one request of each peer, at the start and after each iteration."""
+        """Add the device time for peers that an iteration earns; also called at the start of a session."""
         steps, called_for = (
             steps_per_iteration(self.client, self.settings),
             self.cost * len(self.client.peers),
