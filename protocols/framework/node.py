@@ -326,8 +326,10 @@ class Node(Actor):
         "validation", all training or held-out samples, not augmented. The call takes as long as training on
         the same number of samples, and counts in budgets of samples. weights: factors of the losses in the
         mean, one for each sample of `on`, or for each training sample if `on` is "batch"; a handle or an
-        array. Raises ValueError as `train` does, and for "validation" if no samples are held out. With batch
-        norms, all samples are processed in chunks of 512, each normalized by the chunk's mean and variance.
+        array. Raises ValueError as `train` does, and for "validation" if no samples are held out.
+
+        With batch norms and "train" or "validation", samples are processed in chunks of 512 (all at once if
+        the objective has two views), and each chunk is normalized by its own mean and variance.
 
         >>> gradient = wait(client.gradient(model, on="train"))
         >>> client.params = client.params - 0.1 * gradient

@@ -53,7 +53,7 @@ class Life(Generic[A]):
 
     @property
     def waits(self) -> tuple[int, int]:
-        """Counts over all sessions: waits for messages of a round, and waits that ended without one."""
+        """Counts over all sessions: waits for messages of a round; waits that ended without any message."""
         (waits, in_vain), actor = self.former_waits, self.actor
         if actor is None:
             return waits, in_vain
@@ -175,7 +175,7 @@ class ClientLife(Life[Client]):
         return self.actor is not None and self.actor.finished and not self.compute.steps_begun
 
     def has_done(self, iterations: int) -> bool:
-        """Return True if the client has done this many iterations, or will do no more."""
+        """Return True if the client has done this many iterations, or has finished."""
         return self.finished or self.iterations >= iterations
 
     @property
