@@ -111,10 +111,11 @@ class CoBoAsynchronous(Client):
     def evidence(self, peer: str) -> float:
         """Return the factor of a pair's weight, from 0 to 1.
 
-        The factor is 1 if `evidence` is 0, and before the peer's first model arrives. Otherwise, it is the smaller of two ratios: the updates so far to the wanted updates, and the gradient
-        pairs so far to the required pairs. Wanted are the updates expected from the iterations of the slower
-        client, because a newcomer or slow client cannot have made more, divided by the setting `evidence`. As
-        long as at most one update is wanted, the factor is 1.
+        The factor is 1 if `evidence` is 0, and before the peer's first model arrives. Otherwise, it is the
+        smaller of two ratios: the updates so far to the wanted updates, and the gradient pairs so far to the
+        required pairs. Wanted are the updates expected from the iterations of the slower client, because a
+        newcomer or slow client cannot have made more, divided by the setting `evidence`. As long as at most
+        one update is wanted, the factor is 1.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:

@@ -133,8 +133,8 @@ class PeerEvaluations(Component):
     def peers_to_ask(self) -> list[str]:
         """Return the peers to ask in this iteration; if there are too many, those asked least often.
 
-        With given weights, the number of peers is not limited. A peer that has yet to answer, or that pauses, is left out. Each call shortens all pauses by one
-        iteration.
+        With given weights, the number of peers is not limited. A peer that has yet to answer, or that pauses,
+        is left out. Each call shortens all pauses by one iteration.
         """
         ready = []
         for peer in self.posterior.targets():
