@@ -124,7 +124,7 @@ class RoundMessages:
         return True
 
     def tell_for(self, peer: str, message: object, number: int, attempt: int | None = None) -> None:
-        """Send a message for round `number` of a peer, which this actor does not take part in.
+        """Send a message that belongs to round `number` of `peer`, without waiting for others in that round.
 
         attempt: number of the peer's request that this message answers; 0 or None without a request.
         """

@@ -117,7 +117,7 @@ class RoundTrips:
     def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
         """Return the seconds after which an answer of `peer` to a message of class `kind` is overdue.
 
-        They double with each failure in a row. initial_s: replaces the attribute for this call.
+        The result doubles with each failure in a row. initial_s: used instead of the attribute of this name.
         """
         trip = self.of(peer, kind)
         if trip.known:

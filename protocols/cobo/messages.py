@@ -31,9 +31,9 @@ class PairRequest(LatestModel):
 
 @dataclass(frozen=True)
 class PairAnswer(LatestModel):
-    """The sender's model, and its gradient at the midpoint of this model and the asker's.
+    """Model of the sender, and the sender's gradient at the midpoint between this model and the asker's.
 
-    The model is the newest one, or an earlier one if the asker is far behind on the simplex.
+    The model is the newest one; on the simplex, it is an earlier one if the asker is far behind.
     """
 
     gradient: Vector

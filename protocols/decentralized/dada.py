@@ -187,7 +187,10 @@ class Dada(Client):
             self.tell(peer, NeighbourModel(self.params, self.now, self.edges[peer]))
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Return proximal terms towards the received models of collaborators, with factors over d_k c_k."""
+        """Return proximal terms towards the collaborators' models that have arrived.
+
+        The factors are mu_1 w_kl / (d_k c_k).
+        """
         whole = self.degree * self._confidence(self.samples)
         return [
             (self.settings.mu_1 * self.edges[peer].weight / whole, self.models[peer].params)

@@ -392,7 +392,7 @@ class Node(Actor):
     def labels(self) -> Vector:
         """Return the labels of the training samples [samples], or their targets, concatenated.
 
-        They are in the order of `inputs()`, and the same samples raise ValueError.
+        The order is that of `inputs()`. Raises ValueError as `inputs` does.
         """
         return self.compute.labels()
 

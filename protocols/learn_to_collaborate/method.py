@@ -112,7 +112,8 @@ class CollaboratingClient(Client):
     def join(self, settled: Members) -> None:
         """Join a coalition.
 
-        If it is the first one, or if `is_content`, continue from the client's best model on its Pareto front.
+        If this is the first one, or if `is_content`, continue from the client's best model on the coalition's
+        Pareto front.
         """
         before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:

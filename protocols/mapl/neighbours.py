@@ -99,9 +99,8 @@ class Neighbours(Component):
 
         Their weights keep the proportions that CGL has learned. (The authors' step along the sign moves the
         weights of all sufficiently similar peers by the same amount, and would never restore other
-        proportions.) A neighbor without a learned weight keeps its
-        weight, as in CGL itself. Until CGL has run, all weights stay equal, as if the client had started with
-        fewer neighbors.
+        proportions.) A neighbor without a learned weight keeps its weight, as in CGL itself. Until CGL has
+        run, all weights stay equal, as if the client had started with fewer neighbors.
         """
         self.known.pop(peer, None)
         contact = self.contacts.pop(peer, None)

@@ -64,7 +64,10 @@ class Prior(ABC):
         return None
 
     def learn(self, average: Floats) -> None:
-        """Run the M-step of the prior's parameters, from the average of all clients' statistics."""
+        """Run the M-step of the prior's parameters, from the average of all clients' statistics.
+
+        Raises NotImplementedError for a prior without statistics.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no statistics")
 
     def gossiped(self) -> tuple[Floats | None, int]:

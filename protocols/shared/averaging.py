@@ -74,7 +74,7 @@ class PairAveraging(Component):
             self.client.spawn(self.exchange(self.client.pick_peer()))
 
     async def exchange(self, peer: str) -> None:
-        """Average with one peer; suspect it if it does not answer."""
+        """Average with `peer`, and suspect this peer if no answer comes."""
         client, self.asked = self.client, peer
         sent = client.params
         try:

@@ -74,7 +74,7 @@ class Safeguard(Component):
         return self.pause_left > 0 and self.active
 
     async def loss_of(self, own: Vector) -> float:
-        """Return the loss of `own`, this client's own model; for the same model, it is computed once."""
+        """Return the loss of `own`, this client's own model, computed once per iteration."""
         if self._own is None or self._own[0] is not own:
             [loss] = await model_losses(self.client, [own], self._samples)
             self._own = (own, loss)

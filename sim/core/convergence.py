@@ -21,7 +21,7 @@ class Plateau:
     def reached(self, time_s: float, measured: Mapping[str, float]) -> bool:
         """Return True if no measured client has improved during the patience. Call this at each evaluation.
 
-        measured: value of the first metric of each client that is up; False if there are none.
+        measured: value of the first metric of each client that is up. Returns False if it is empty.
         """
         best = {}
         for client, value in measured.items():

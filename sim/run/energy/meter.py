@@ -63,7 +63,7 @@ class EnergyMeter(RunHook):
     def evaluated(self, simulation: Simulation) -> None:
         """Record the energy so far, if the power of all devices is known.
 
-        It is NaN if the energy of a sent or received message is unknown.
+        The value is NaN if the energy of a sent or received message is unknown.
         """
         if self.constants.is_power_known:
             total = math.fsum(self.joules_of(life, simulation) for life in simulation.lives)
