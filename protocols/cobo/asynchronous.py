@@ -164,7 +164,7 @@ class CoBoAsynchronous(Client):
         return int(pair.sampled) - int(before)
 
     def share_of_updates(self, peer: str) -> float:
-        """Return the share of the pair's updates that this client starts: one half.
+        """Return the share of the pair's updates that this client starts: usually one half.
 
         On the simplex with `exchange = "all"`, where the weights of a row compete, the slower end of a pair
         starts all updates if the other has done more than twice as many iterations: as in rounds, the slower

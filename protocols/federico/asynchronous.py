@@ -173,12 +173,12 @@ class FedericoAsynchronous(Client):
 
     @property
     def is_protected(self) -> bool:
-        """True if this client is so slow that its own training comes first."""
+        """True if `safeguard` is on and this client is so slow that its own training comes first."""
         return self.settings.safeguard and self.peer_time.was_far_behind
 
     @property
     def is_brief(self) -> bool:
-        """True if this client evaluates models on one batch of its training samples instead of all."""
+        """True if a protected client evaluates models on one batch where the settings state all samples."""
         return self.settings.losses_on == "train" and self.is_protected
 
     @property

@@ -195,7 +195,7 @@ class PeerEvaluations(Component):
 
     @property
     def is_brief(self) -> bool:
-        """True if this client evaluates models on one batch of its training samples instead of all."""
+        """True if a slow client evaluates models on one batch where the settings state all samples."""
         return self.protects and self.settings.judged_on == "train" and self.peer_time.was_far_behind
 
     async def trained_first(self) -> None:

@@ -139,7 +139,7 @@ class BlockPrior(Prior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def rows(self, peers: Sequence[str]) -> Floats:
-        """Return memberships [n, M] from these peers' messages."""
+        """Return what these peers' messages state of their memberships [n, M], as in `Beliefs`."""
         return np.stack([self.known[peer] for peer in peers])
 
     def statistics(self) -> Floats | None:

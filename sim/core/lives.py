@@ -171,7 +171,10 @@ class ClientLife(Life[Client]):
 
     @property
     def finished(self) -> bool:
-        """True if the client has exhausted its budget and finished its last training."""
+        """True if the current actor has finished, and no training is in progress.
+
+        An actor finishes when its budget is exhausted, or when the server's rounds are over.
+        """
         return self.actor is not None and self.actor.finished and not self.compute.steps_begun
 
     def has_done(self, iterations: int) -> bool:
