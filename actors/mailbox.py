@@ -112,7 +112,7 @@ class _Collection:
 class Mailbox:
     """Store of at most `capacity` envelopes; further envelopes are rejected and counted in `overflows`.
 
-    limit_bytes: limit of their total encoded size, unless it is infinite or there are few messages.
+    limit_bytes: limit of the envelopes' total encoded size; it does not apply to the first few envelopes.
     Messages with an exact class in `collected` wait for `collect`, however early they come. The one consumer
     takes all others in order of arrival: with `get`, or from `arrived`, waiting for the `bell`.
     """
@@ -242,7 +242,7 @@ class Mailbox:
         self._kept_count = 0
 
     def waits(self) -> list[str]:
-        """Return a line for each `collect` in progress with the missing peers."""
+        """Return a line for each `collect` in progress: the class of the messages, and the missing peers."""
         return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self.collections if c.missing]
 
     def _offer(self, kind: type, envelope: Envelope) -> bool:

@@ -28,7 +28,7 @@ class ActorStatus:
 
     @property
     def waiting_for(self) -> str | None:
-        """Messages of other actors for which `run` and spawned coroutines wait; None without any."""
+        """Messages of other actors for which `run` and spawned coroutines wait; None if there are none."""
         actor = self._actor
         questions = [] if actor._open_questions is None else actor._open_questions.waits()
         return "; ".join(questions + actor._mailbox.waits()) or None

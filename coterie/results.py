@@ -65,7 +65,7 @@ class Run:
 
     @cached_property
     def intervals(self) -> pl.DataFrame:
-        """Intervals in which each device was busy, with the kind of work."""
+        """Intervals in which the device of a client or server was busy or down; virtual seconds."""
         return self._table("intervals")
 
     @property

@@ -71,7 +71,7 @@ class Sweep:
         return {str(cell): cell.error or "" for cell in self._index.cells if cell.state == FAILED}
 
     def load(self) -> list[Run]:
-        """Return the finished runs, in the order of `runs`."""
+        """Return the runs whose state is done, in the order of `runs`."""
         done = [cell.directory for cell in self._index.cells if cell.state == DONE]
         return [Run(self.directory.parent / each) for each in done if each is not None]
 

@@ -106,9 +106,11 @@ class RoundMessages:
             self._send(peer, message, self.number, None, self.delayed_s)
 
     def tell_again(self, peer: str, kind: str, number: int, attempt: int = 0) -> bool:
-        """Send a peer the message of round `number` again, or if it was dropped, the last message to all.
+        """Send a peer the message of class `kind` and round `number` again.
 
-        Returns False if there is no message for this round yet.
+        If that message was dropped, send the last message of class `kind` to all peers instead. attempt:
+        number of the peer's request; 0 without a request. Returns False if there is no message for this round
+        yet.
         """
         kept = self._to_one.get(kind, {}).get(peer, [])
         found = [sent for sent in kept if sent[0] == number]
@@ -122,7 +124,10 @@ class RoundMessages:
         return True
 
     def tell_for(self, peer: str, message: object, number: int, attempt: int | None = None) -> None:
-        """Send a message for a round of another actor, in which this actor waits for no peer."""
+        """Send a message that belongs to round `number` of `peer`, without waiting for others in that round.
+
+        attempt: number of the peer's request that this message answers; 0 or None without a request.
+        """
         mark = RoundMark(number, False, attempt or None, 0.0)
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
@@ -173,7 +178,7 @@ class RoundMessages:
         self._actor._mailbox.discard(kind, lambda envelope: round_mark(envelope).number <= number)
 
     def forget_before(self, kind: type) -> None:
-        """Drop messages to all peers, of class `kind` and of `earlier` or more rounds before the current one.
+        """Drop kept messages to all peers, of class `kind` and of rounds up to `number` minus `earlier`.
 
         Call it when every peer has the current round's message.
         """

@@ -82,7 +82,7 @@ class RoundTrips:
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
     def wait_at_first(self, patience_s: float) -> None:
-        """Wait a quarter of `patience_s` for a message before the first measurement.
+        """Set the time limit for classes without measurements to a quarter of `patience_s`.
 
         A first model may take long to arrive, and repeating it would only delay it further.
         """
@@ -115,7 +115,10 @@ class RoundTrips:
         return max(self._smoothed_s(self.of(peer, kind), kind), _GRANULARITY_S)
 
     def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
-        """Return the seconds after which an answer of `peer` to a message of class `kind` is overdue."""
+        """Return the seconds after which an answer of `peer` to a message of class `kind` is overdue.
+
+        The result doubles with each failure in a row. initial_s: used instead of the attribute of this name.
+        """
         trip = self.of(peer, kind)
         if trip.known:
             limit_s = trip.limit_s

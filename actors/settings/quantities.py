@@ -106,7 +106,7 @@ Weighing = Literal["samples", "equal"]
 class WrittenQuantity:
     """Annotation of a number that is written as a quantity, from `least` to `most`.
 
-    Values beyond these bounds are surely unintended: clocks would stop and sums overflow.
+    Values beyond these bounds are surely unintended: clocks would stop and sums would overflow.
     """
 
     quantity: Quantity

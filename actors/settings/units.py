@@ -23,7 +23,10 @@ _LENGTH_MAX = 100  # of a quantity's text: parsing thousands of digits is slow, 
 
 
 def quoted(value: Any) -> str:
-    """Return a value for a message, as a scenario file writes it; of tables, lists and dates the kind."""
+    """Return a value as text for a message, as a scenario file writes it, cut to 100 characters.
+
+    For a table, a list, a date or a time, return only its kind, such as "a table".
+    """
     if isinstance(value, bool):
         return str(value).lower()
     text = _STRUCTURES.get(type(value).__name__) or repr(value)
@@ -80,8 +83,8 @@ class Quantity:
     def format(self, value: float) -> str:
         """Return a text that `parse` turns into `value`, with the shortest number.
 
-        Of several, one whose number does not start with "0.", with the largest unit. Raises ValueError for
-        infinity and NaN.
+        Of equally short numbers, one that does not start with "0." is preferred, then the one with the
+        largest unit. Raises ValueError for infinity and NaN.
         """
         if not math.isfinite(value):
             raise ValueError(f"{value!r} is not a finite {self.name}")

@@ -11,7 +11,7 @@ class FrameError(ValueError):
 
 
 def with_length_header(pieces: list[Buffer]) -> list[Buffer]:
-    """Return a frame with these pieces."""
+    """Return the pieces of a frame, preceded by the header with their total length."""
     return [sum(map(len, pieces)).to_bytes(HEADER_BYTES, "big"), *pieces]
 
 

@@ -96,7 +96,7 @@ class CoBoAsynchronous(Client):
             self.sample_pairs()
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Return proximal terms towards the latest model of each peer that is considered up."""
+        """Return proximal terms towards the last models of the peers that are up and have sent one."""
         self.forget_strangers()
         proximal = []
         for peer in self.peers:
@@ -109,12 +109,13 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """Return the factor of a pair's weight, from 0 to 1; it is 1 without `evidence` or a peer's model.
+        """Return the factor of a pair's weight, from 0 to 1.
 
-        The factor is the smaller of two ratios: the updates so far to the wanted updates, and the gradient
-        pairs so far to the required pairs. Wanted are the updates expected from the iterations of the slower
-        client, because a newcomer or slow client cannot have made more, divided by the setting `evidence`. As
-        long as at most one update is wanted, the factor is 1.
+        The factor is 1 if `evidence` is 0, and before the peer's first model arrives. Otherwise, it is the
+        smaller of two ratios: the updates so far to the wanted updates, and the gradient pairs so far to the
+        required pairs. Wanted are the updates expected from the iterations of the slower client, because a
+        newcomer or slow client cannot have made more, divided by the setting `evidence`. As long as at most
+        one update is wanted, the factor is 1.
         """
         pair = self.known[peer]
         if not self.settings.evidence or pair.latest is None:
@@ -124,9 +125,9 @@ class CoBoAsynchronous(Client):
         return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Drop the models of peers that have left a sampled view, which does not report them.
+        """Drop the models of peers that a sampled view no longer contains; no event reports this change.
 
-        On the simplex, their shares of the weights go to the other peers.
+        On the simplex, the other peers get the shares of these peers.
         """
         peers = set(self.peers)
         for peer, pair in self.known.items():
@@ -163,7 +164,7 @@ class CoBoAsynchronous(Client):
         return int(pair.sampled) - int(before)
 
     def share_of_updates(self, peer: str) -> float:
-        """Return the share of the pair's updates that this client starts: one half.
+        """Return the share of the pair's updates that this client starts: usually one half.
 
         On the simplex with `exchange = "all"`, where the weights of a row compete, the slower end of a pair
         starts all updates if the other has done more than twice as many iterations: as in rounds, the slower

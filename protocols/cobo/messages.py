@@ -31,7 +31,10 @@ class PairRequest(LatestModel):
 
 @dataclass(frozen=True)
 class PairAnswer(LatestModel):
-    """Model of the sender when it received the request, and its gradient at the midpoint."""
+    """Model of the sender, and the sender's gradient at the midpoint between this model and the asker's.
+
+    The model is the newest one; on the simplex, it is an earlier one if the asker is far behind.
+    """
 
     gradient: Vector
     account: Account
@@ -49,7 +52,7 @@ class PairResult:
 class RoundGradient:
     """Gradient of the sender at its midpoint with the receiver; synchronous form.
 
-    `weight`: the sender's weight before this update, after `updates` updates.
+    `weight`: the sender's weight of the pair before this update; `updates`: number of updates in this weight.
     """
 
     gradient: Vector

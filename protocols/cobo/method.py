@@ -61,7 +61,7 @@ class CoBo(Client):
 
         Both ends must reach the same decision. The probability therefore depends on the number of the round,
         not on the client's own iterations, and on the larger of the two neighborhoods. A peer that does not
-        wait for this client in the round, for example because it has finished, makes no decision.
+        wait for this client in the round, for example because it has finished, is left out.
         """
         found = []
         for peer, model in models.items():

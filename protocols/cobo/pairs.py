@@ -88,10 +88,10 @@ class PairWeights(Component):
             self._project(self._row() | row)
 
     def catch_up(self, peer: str, weight: float | Scalar, updates: int | None = None) -> None:
-        """Adopt a peer's value of the pair's weight; not on the simplex.
+        """Adopt `weight`, the value of the pair's weight that a peer has sent; on the simplex, do nothing.
 
-        updates: the number of updates in the peer's value, which is adopted only if it has more than this
-        client's; None adopts it in any case.
+        updates: the number of updates in `weight`, which is adopted only if this client's own value has
+        fewer; None to adopt `weight` in any case.
         """
         pair = self._pairs[peer]
         if not self.simplex and (updates is None or updates > pair.updates):
@@ -103,7 +103,7 @@ class PairWeights(Component):
         return pair
 
     def take_back_shares(self) -> None:
-        """On the simplex, give the shares of clients that are no longer peers to the others.
+        """On the simplex, distribute the shares of former peers among the present peers.
 
         A departure from a sampled view is not always reported, so this is checked at each update.
         """

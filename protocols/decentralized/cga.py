@@ -64,11 +64,11 @@ class CrossExchange(Exchange):
 
 
 def project_to_agreement(own: Tensor, *others: Tensor, margin: float) -> Tensor:
-    """Return the point z [P] nearest to `own` with <z, g> >= 0 for all other g [P].
+    """Return the point z [P] nearest to `own` [P] with <z, g> >= 0 for all g [P] in `others`.
 
-    With a margin, return z = own + sum u g for the u >= margin that minimize |z|^2. Computed by accelerated
-    projected gradient descent on the dual problem (Beck and Teboulle 2009), with the other g scaled to length
-    1; a fixed number of steps, in float64.
+    With a margin above 0, return z = own + sum u g for the u >= margin that minimize |z|^2. The result is
+    approximate: a fixed number of steps of accelerated projected gradient descent on the dual problem (Beck
+    and Teboulle 2009), with g scaled to length 1, in float64.
     """
     rows = torch.stack(others).double()
     squares = (rows * rows).sum(dim=1)

@@ -187,7 +187,10 @@ class Dada(Client):
             self.tell(peer, NeighbourModel(self.params, self.now, self.edges[peer]))
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
-        """Return proximal terms towards the collaborators' models, divided by d_k c_k."""
+        """Return proximal terms towards the collaborators' models that have arrived.
+
+        The factors are mu_1 w_kl / (d_k c_k).
+        """
         whole = self.degree * self._confidence(self.samples)
         return [
             (self.settings.mu_1 * self.edges[peer].weight / whole, self.models[peer].params)
@@ -288,7 +291,7 @@ class Dada(Client):
         return None
 
     def correct(self, peer: str, edge: Edge) -> None:
-        """Adopt the other end's view, or send this client's view if it is more recent."""
+        """Adopt the other end's view of the weight; if this client's own view is more recent, send that."""
         self.adopt(peer, edge)
         if self.edges[peer] != edge:
             self.tell(peer, EdgeNews(self.edges[peer]))

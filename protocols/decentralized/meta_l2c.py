@@ -89,7 +89,10 @@ class MetaL2CSettings(PatienceSettings):
 
 
 def sketch_update(update: Tensor, signs: Tensor, size: int) -> Tensor:
-    """Return the sketch [size] of an update [P], scaled to length 1: sums of every size-th signed value."""
+    """Return the sketch [size] of an update [P]: the sums of every size-th signed value.
+
+    The update is first scaled to length 1.
+    """
     unit = update * signs / (torch.linalg.vector_norm(update) + _EPSILON)
     return torch.nn.functional.pad(unit, (0, -unit.shape[0] % size)).reshape(-1, size).sum(dim=0)
 
@@ -215,7 +218,11 @@ class MetaL2CBase(Client):
         }
 
     def choose(self, latest: Mapping[str, Scalar]) -> None:
-        """Drop, once, all neighbors except those with the largest mean weights so far."""
+        """After `sparse_after` iterations, drop all neighbors but the share `kept` with the largest weights.
+
+        `latest`: the weights in this iteration. Each neighbor's mean weight so far counts. Later calls do
+        nothing, and no call does anything if `kept` is 1.
+        """
         if self.settings.kept == 1 or self.iterations >= self.settings.sparse_after:
             return
         for peer, share in latest.items():
@@ -231,7 +238,10 @@ class MetaL2CBase(Client):
         return max(1, round(self.settings.kept * count))
 
     def replace_departed(self, gone: str, mean: float | None) -> None:
-        """Replace a peer that has left with the best dropped peer."""
+        """Mix with the best dropped peers again, if the departure of a peer leaves too few others.
+
+        `gone`: the peer that has left. `mean`: the mean weight of this peer if it was dropped; not used.
+        """
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(
             [other for other in self.dropped if other != gone], key=lambda other: -self.dropped[other]
@@ -279,11 +289,17 @@ class MetaL2CAsynchronous(MetaL2CBase):
                 self.pace.met(sender, time, self.updates_of[sender])
 
     async def accepted(self, mixture: Vector, *, helped: bool) -> Vector:
-        """Return the mixture; for a client far behind, the result of its own training if that is better."""
+        """Return the mixture, or the model trained alone if the safeguard chooses it.
+
+        The safeguard, if enabled, compares both for a client that is far behind its peers.
+        """
         return await self.safeguard.best(self.params + self.update, mixture) if helped else mixture
 
     def weights(self) -> Mapping[str, float]:
-        """Return the weights of all peers: one softmax, even if they were mixed in different iterations."""
+        """Return weights by peer, as if all peers' updates had been in one softmax.
+
+        In fact, each iteration mixes only the updates that have arrived.
+        """
         beside_own = {
             peer: float(share) / max(float(own), _SMALLEST) for peer, (share, own) in self.shares.items()
         }

@@ -102,7 +102,7 @@ class SPDB(Client):
         return RoundModel(self.backbone, len(self.peers), self.now)
 
     async def step(self) -> None:
-        """Run one round: send, train, and step when the backbones of all neighbors have arrived."""
+        """Run one round: send the backbone, train, and take a step with the neighbors' backbones."""
         self.rounds.announce()
         before = self.backbone
         change = await self.turns()
@@ -113,7 +113,10 @@ class SPDB(Client):
         self.params = self.with_part(self.params, "backbone", mix([(1.0, after), *pushes]))
 
     async def turns(self) -> Vector:
-        """Train head and backbone alternately; keep the head, and return the backbone's change."""
+        """Train head and backbone alternately; keep the trained head, and return the backbone's change.
+
+        With `head_steps` = 0, each step trains both at once.
+        """
         params = self.params
         for _ in range(self.settings.local_steps):
             for _ in range(self.settings.head_steps):
@@ -133,7 +136,11 @@ class SPDB(Client):
         return metropolis_weights(self.rounds.degree, {peer: model.degree for peer, model in models.items()})
 
     def moved(self, own: Vector, models: Mapping[str, RoundModel]) -> dict[str, Multiplier]:
-        """Return the multipliers after a step; those of pairs that missed the previous round restart at 0."""
+        """Return the multipliers after a step, for the partners that also wait for this client.
+
+        The multiplier of a pair that missed the previous round starts from 0. The result is empty with
+        `dual_rate` = 0.
+        """
         found, rate = {}, self.settings.dual_rate
         shares = self.shares(models)
         for peer, model in models.items() if rate else ():

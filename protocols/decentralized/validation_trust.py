@@ -59,9 +59,10 @@ class ValidationTrustSettings(ProtocolSettings):
 
 
 def trust_weights(losses: ArrayLike, judged_by: Literal["perplexity", "loss"]) -> NDArray[np.float64]:
-    """Return weights [n] for losses [n] of n models, the client's own first.
+    """Return weights [n]: the softmax of minus the losses [n], or of minus their exponentials ("perplexity").
 
-    The client's own model has weight 1 if no loss is finite, or any is NaN.
+    The first loss is that of the client's own model, which gets all the weight if any loss is NaN, or if all
+    losses (for "perplexity": their exponentials) are infinite.
     """
     measured = np.asarray(losses, dtype=np.float64)
     if judged_by == "perplexity":

@@ -112,7 +112,7 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """Use the model, without counting it in the average: the next task brings it again."""
+        """Use the model, without counting it in the average, in which only the models of tasks count."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:

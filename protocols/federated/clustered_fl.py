@@ -154,7 +154,7 @@ class ClusteredFLServer(RoundServer):
             heir.params = heir.params + average
 
     def divide(self, cluster: Cluster, clients: Sequence[str], updates: np.ndarray) -> None:
-        """Give both parts of a cluster their own models, if they are different enough."""
+        """Split a cluster into two parts with their own models, if these parts are different enough."""
         *halves, largest = bipartition(cosines(updates))
         if np.sqrt(max(0.0, 1.0 - largest) / 2) <= self.settings.separation:
             return

@@ -61,10 +61,11 @@ class FedFomoSettings(RoundSettings):
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:
     """Return each model's share, in proportion to its loss reduction per distance (eq. 4).
 
-    losses: of the models. distances: from these models to the client's own model, whose loss is `before`.
+    losses: of the models. distances: from these models to theta, the client's model before its last training,
+    whose loss is `before`.
 
-    All are 0 if no model is better; a model at distance 0, or without a finite loss, has weight 0. If
-    `before` is not finite, all weights are 0.
+    The share is 0 for a model at distance 0, and for one without a finite loss below `before`. If `before` is
+    not finite, all shares are 0.
     """
     gains = [
         max(0.0, before - loss) / distance if distance > 0 and loss < before < math.inf else 0.0

@@ -86,7 +86,7 @@ class ClusterTask(RoundTask):
 
 
 class FLTSettings(RoundSettings):
-    """Find clusters of clients with similar samples once, and average inside them."""
+    """Before the training, find clusters of clients with similar samples; then average inside clusters."""
 
     clusters: Count = 2
     """Number of clusters; with fewer clients, the number of clients."""

@@ -82,9 +82,10 @@ class FlexLoRAServer(RoundServer):
         return FactorsTask(factors, sizes, number)
 
     def factors_for(self, client: str) -> tuple[Vector | None, Sizes]:
-        """Return the factors that best approximate the average, and their ranks.
+        """Return the factors that best approximate the average, and their sizes.
 
-        The ranks are the client's ranks if the server knows them, or else the largest known ranks.
+        Before the first average, the factors are None, and the sizes are empty. The ranks are the client's
+        ranks if the server knows them, or else the largest known ranks.
         """
         if self.average is None:
             return None, ()

@@ -184,7 +184,7 @@ class FLoRA(RoundClient):
         return True
 
     def with_products(self, products: Vector, *, add: bool) -> Vector:
-        """Return the model with these merged products; add: add them to its own products."""
+        """Return the model with `products` as its merged products; add: in addition to its present ones."""
         model: Vector = self.apply(
             with_products, self.params, products, sizes=self.sizes, places=self.places, add=add
         )

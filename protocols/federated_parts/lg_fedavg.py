@@ -81,7 +81,7 @@ class LGFedAvgServer(AveragedPartServer):
             super().combine(started, number)
 
     def news(self, client: str) -> object | None:
-        """Return the last average of the warm-up until there is an average of heads."""
+        """Return the average of heads; before the first one, the last average of the warm-up, if any."""
         if self.average is None and self.settings.warm_up:
             return GlobalModel(self.params)
         return super().news(client)

@@ -63,7 +63,7 @@ class PersonalModel:
 
 
 class PFedSimSettings(RoundSettings):
-    """Mix for each client the backbones of clients with similar heads."""
+    """For each client, mix the backbones of clients with similar heads."""
 
     warm_up: CountOrZero = 100
     """First rounds, of federated averaging (the paper's generalization phase; half of all in its code)."""
@@ -114,7 +114,10 @@ class PFedSimServer(RoundServer):
         return PersonalTask(self.mixture(client), number)
 
     def mixture(self, client: str) -> Vector:
-        """Return the mixture of all backbones, the client's own included, for a client that has answered."""
+        """Return a client's mixture of backbones: its own, and those of all clients that are up.
+
+        Only clients that have answered after the warm-up have a backbone here; `client` must be one of them.
+        """
         present = sorted({*self.peers, client})  # it may have left since it was chosen for the round
         heads = {peer: self.heads[peer] for peer in present if peer in self.heads}
         shares = mixing_weights(client, heads)
@@ -130,7 +133,10 @@ class PFedSimServer(RoundServer):
             self.heads[client] = directions(model.head.numpy(), model.classes, self.settings.similarity)
 
     def news(self, client: str) -> object | None:
-        """Return the last average of the warm-up, then None: later models come with a client's task."""
+        """Return the last average of the warm-up; None as soon as a client has a personal model.
+
+        Later models come with the clients' tasks.
+        """
         return None if self.latest else super().news(client)
 
 

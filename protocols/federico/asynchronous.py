@@ -147,7 +147,7 @@ class FedericoAsynchronous(Client):
         return model.time
 
     async def return_update(self, peer: str, message: WeightedUpdate) -> None:
-        """Send an update to the owner of a model, which adds the update once."""
+        """Send an update to `peer`, the owner of the model, repeatedly if necessary; it counts once."""
         try:
             await self.ask(peer, message, timeout=self.settings.patience, attempts=ATTEMPTS_TO_RETURN)
         except (PeerUnavailable, RemoteError):
@@ -173,12 +173,12 @@ class FedericoAsynchronous(Client):
 
     @property
     def is_protected(self) -> bool:
-        """True if this client is so slow that its own training comes first."""
+        """True if `safeguard` is on and this client is so slow that its own training comes first."""
         return self.settings.safeguard and self.peer_time.was_far_behind
 
     @property
     def is_brief(self) -> bool:
-        """True if this client evaluates models on one batch of its training samples instead of all."""
+        """True if a protected client evaluates models on one batch where the settings state all samples."""
         return self.settings.losses_on == "train" and self.is_protected
 
     @property
@@ -187,16 +187,16 @@ class FedericoAsynchronous(Client):
         return not self.is_protected or self.collaborators.has_better
 
     def earn_time(self) -> None:
-        """Add device time for M models of peers: at the start, and after each iteration."""
+        """Add the device time for peers that an iteration earns; also called at the start of a session."""
         steps = steps_per_model(self, self.settings)
         called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
         self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     def own_share(self, weight: float) -> float:
-        """Return the factor of a client's update of its own model, which has `weight` in its posterior.
+        """Return the factor of this client's update of its own model.
 
-        A slow client's factor is larger: it gets fewer updates, since the others mostly train each other's
-        models.
+        weight: the weight of the client's own model in its posterior. For a slow client, the factor may be
+        larger: the client gets few updates, since the others mostly train each other's models.
         """
         pace = self.peer_time.pace
         return weight if pace is None else max(weight, 1.0 - pace)

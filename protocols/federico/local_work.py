@@ -47,7 +47,10 @@ async def trained_alone(client: Client, settings: FedericoSettings) -> bool:
 def evaluated_models(
     client: Client, collaborators: Collaborators, settings: FedericoSettings
 ) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
-    """Return the client's own model, and the candidates' mixture if `predict` and the data allow one."""
+    """Return the models to evaluate: the candidates' mixture, and the client's own model.
+
+    There is no mixture if `predict` is "own", or if the models have no outputs.
+    """
     if settings.predict == "own" or not client.compute.classes:
         return {"model": client.params}
     return {"mixture": collaborators.mixture(), "own": client.params}

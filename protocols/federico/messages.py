@@ -39,9 +39,9 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Update for the receiver to add; None if the sender did not choose its model, or gives it no weight.
+    """Update for the receiver to add to its model; synchronous form.
 
-    Synchronous form.
+    None if the sender did not choose the receiver's model, or gives this model no weight.
     """
 
     update: Vector | None

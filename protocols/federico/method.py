@@ -74,7 +74,10 @@ class FedeRiCo(Client):
                 self.params = self.params + returned.update
 
     def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
-        """Return this iteration's models (line 7): the client's own and M partners', or M candidates'."""
+        """Return this iteration's models (line 7): the client's own, and those of M partners.
+
+        With `own_model = "candidate"`, return the models of M candidates, one of which may be this client.
+        """
         own, competes = {self.name: self.params}, self.settings.own_competes
         offered = own | dict(partners) if competes else dict(partners)
         models = {

@@ -88,7 +88,10 @@ class LossTable:
         self.round += 1
 
     def tracked(self, name: str) -> float:
-        """Return the tracked loss L of a candidate after the last round; nan if it has never been tried."""
+        """Return the tracked loss L of a candidate after the last round.
+
+        nan for a candidate that joined later and has not been tried yet.
+        """
         return self._after(self.records[name], self.round)
 
     def _after(self, record: CandidateLosses, number: int) -> float:

@@ -43,7 +43,7 @@ class Membership(Protocol):
         """Mark `peer` as suspect: it did not answer in time."""
 
     def received_from(self, sender: str) -> None:
-        """Record that a message came from `sender`."""
+        """Handle a message from `sender` as a sign of life."""
 
     def on_message(self, message: object, sender: str) -> bool:
         """Handle a `MembershipMessage`; return False for other messages."""

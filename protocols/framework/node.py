@@ -163,7 +163,7 @@ class Node(Actor):
     def vector(self, numbers: Any) -> Any:
         """Return a handle on known numbers: a Vector for an array [n], a Scalar for a number.
 
-        Raises ValueError for more than one dimension.
+        Raises ValueError for more than one dimension, and for integers of magnitude above 16,777,216.
 
         >>> float(client.vector([3.0, 0.0, 4.0]).norm())
         5.0
@@ -234,9 +234,9 @@ class Node(Actor):
 
     @property
     def params(self) -> Vector:
-        """Current model, an immutable handle. Assign a new one; TypeError for other objects.
+        """Current model, an immutable handle. Assign a new one; other objects raise TypeError.
 
-        At the start, it is the initial model of the client, or for a server the initial model of the
+        The model at the start is the client's initial model, or, for a server, the initial model of the
         scenario.
         """
         return self._params
@@ -326,8 +326,10 @@ class Node(Actor):
         "validation", all training or held-out samples, not augmented. The call takes as long as training on
         the same number of samples, and counts in budgets of samples. weights: factors of the losses in the
         mean, one for each sample of `on`, or for each training sample if `on` is "batch"; a handle or an
-        array. Raises ValueError as `train` does, and if no samples are held out. With batch norms, all
-        samples are processed in chunks of 512, each normalized by the chunk's mean and variance.
+        array. Raises ValueError as `train` does, and for "validation" if no samples are held out.
+
+        With batch norms and "train" or "validation", samples are processed in chunks of 512 (all at once if
+        the objective has two views), and each chunk is normalized by its own mean and variance.
 
         >>> gradient = wait(client.gradient(model, on="train"))
         >>> client.params = client.params - 0.1 * gradient
@@ -383,12 +385,15 @@ class Node(Actor):
         """Return this client's training samples, concatenated: [samples * numbers of a sample].
 
         Use them for `predict`, and in functions of `apply`. The call is free. Raises ValueError for texts,
-        and for samples that have neither classes nor numbers.
+        and for samples that have neither classes nor numbers as targets.
         """
         return self.compute.inputs()
 
     def labels(self) -> Vector:
-        """Return the labels, or targets, of the training samples, in the order of `inputs()`: [samples]."""
+        """Return the labels of the training samples [samples], or their targets, concatenated.
+
+        The order is that of `inputs()`. Raises ValueError as `inputs` does.
+        """
         return self.compute.labels()
 
     async def predict(self, of: Vector, inputs: Any) -> Vector:
@@ -431,7 +436,7 @@ class Node(Actor):
 
         Define the function at the top level of a file; the function must not use state that can change.
         Raises TypeError for a method, a lambda, or a function inside another one. Raises ValueError for a
-        function that fails or returns no vector, for whole numbers that float32 cannot represent, and if both
+        function that fails or returns no vector, for integers of magnitude above 16,777,216, and if both
         costs are given or a cost is not above 0. The function is tried at the first call with arguments of
         these shapes, so that errors appear there.
 
@@ -447,7 +452,7 @@ class Node(Actor):
         return result
 
     def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
-        """Return a part of a model: "head", "backbone", "prototypes"; with `row`, one of its rows. Deferred.
+        """Return a part of a model, such as "head" or "backbone"; with `row`, one row of the part. Deferred.
 
         Parts of different clients can be mixed if they have the same size, even if their models differ.
         Raises ValueError for a part that the model does not have.

@@ -110,7 +110,11 @@ class CollaboratingClient(Client):
         return self.settings.inside == "pareto" and bool(self.partners)
 
     def join(self, settled: Members) -> None:
-        """Join a coalition; continue from its Pareto model if it is the first one, or if `is_content`."""
+        """Join a coalition.
+
+        If this is the first one, or if `is_content`, continue from the client's best model on the coalition's
+        Pareto front.
+        """
         before, self.settled = self.settled, settled
         if before is None or before.members != settled.members:
             self.joined_s = self.now
@@ -143,7 +147,10 @@ class CollaboratingClient(Client):
         return None
 
     def merge(self, message: PartnerModel, sender: str) -> None:
-        """Mix in a partner's model, weighted by its age."""
+        """Mix a partner's model with this client's, in proportion to the ages of both.
+
+        No effect if `is_content`, or if `sender` is no partner.
+        """
         if sender in self.partners and not self.is_content:
             self.context.report(self.name, "staleness", self.now - message.time)
             share = message.age / (self.age + message.age) if message.age else 0.0

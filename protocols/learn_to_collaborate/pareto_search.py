@@ -27,7 +27,7 @@ Shares = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """Result of a client's search: its best weights, the necessary clients, and its loss."""
+    """Result of a client's search: its best weights, its optimal collaborators with itself, and its loss."""
 
     shares: Shares
     collaborators: frozenset[str]
@@ -91,7 +91,7 @@ class ParetoSearch(Component):
         return await self.gradient_of(client, GradientWanted(self.election.term[0], model, "validation"))
 
     async def gradient_of(self, client: str, wanted: GradientWanted) -> GradientFound | None:
-        """Return the answer of a client, which may be this one; None if it is gone."""
+        """Return the answer of a client, which may be this one; None if it is gone or has another leader."""
         if client == self.client.name:
             return await self.gradients.at(wanted)
         answer = await self.election.ask(client, wanted)

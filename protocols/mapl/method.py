@@ -148,8 +148,8 @@ class MaplClient(Client):
     def mix(self) -> None:
         """Mix: xi_i <- w_ii xi_i + sum_j w_ij xi_j, with the latest known xi_j of each neighbor j.
 
-        The client's own xi_i replaces the xi_j of an unknown neighbor, and gets the weight that neighbors
-        lose by age.
+        The client's own xi_i replaces the xi_j of a neighbor that has not sent one yet, and gets the weight
+        that older xi_j lose by `discount`. MAPL+ also mixes the backbones.
         """
         neighbours = self.neighbours
         weighted: list[tuple[float, Knowledge]] = []
@@ -177,7 +177,7 @@ class MaplClient(Client):
 class MAPLAsynchronous(MaplClient):
     """Client of MAPL without rounds: it sends its knowledge after each local training.
 
-    With a common backbone, a client that is far behind its neighbors compares models before the end of its
+    In MAPL+ with `safeguard`, a client that is far behind its neighbors compares models before the end of its
     warm-up: its own, the mixture, and the complete models of neighbors. The client continues from the model
     that fits its samples best. After only a few steps, the client's own head would not fit the backbones of
     neighbors, and the client cannot yet compare heads.
@@ -204,7 +204,10 @@ class MAPLAsynchronous(MaplClient):
         self.neighbours.check_neighbours(explore=self.warm)
 
     def complete_models(self) -> list[Vector]:
-        """Return complete models of neighbors that have sent a head: the ones compared least often."""
+        """Return complete models of the neighbors with a known head, at most `COMPARED`.
+
+        If there are more, return those that were compared least often.
+        """
         known = self.neighbours.known
         names = [peer for peer in self.neighbours.shares if peer in known and known[peer].head is not None]
         chosen = sorted(names, key=lambda peer: (self.tried.get(peer, 0), peer))[:COMPARED]

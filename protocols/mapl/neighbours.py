@@ -95,12 +95,12 @@ class Neighbours(Component):
             self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
-        """Give a neighbor's weight to the client itself and neighbors with learned weights, in proportion.
+        """Give a neighbor's weight to the client itself and to neighbors with learned weights.
 
-        CGL has learned these proportions. (The authors' step along the sign moves all sufficiently similar
-        ones by the same amount, and would never restore them.) A neighbor without a learned weight keeps its
-        weight, as in CGL itself. Until CGL has run, all weights stay equal, as if the client had started with
-        fewer neighbors.
+        Their weights keep the proportions that CGL has learned. (The authors' step along the sign moves the
+        weights of all sufficiently similar peers by the same amount, and would never restore other
+        proportions.) A neighbor without a learned weight keeps its weight, as in CGL itself. Until CGL has
+        run, all weights stay equal, as if the client had started with fewer neighbors.
         """
         self.known.pop(peer, None)
         contact = self.contacts.pop(peer, None)
@@ -123,7 +123,10 @@ class Neighbours(Component):
             self.drop(peer)
 
     def check_neighbours(self, explore: bool) -> None:
-        """Ask silent neighbors for their knowledge; drop those that stay silent. explore: ask strangers."""
+        """Ask silent neighbors for their knowledge, and drop those that stay silent.
+
+        explore: also ask as many strangers as the setting `explore` states.
+        """
         for peer in list(self.shares):
             contact, trips = self.contacts[peer], self.client.round_trips
             assert contact.received_s is not None, "becoming a neighbor sets the time of the last message"
@@ -150,7 +153,10 @@ class Neighbours(Component):
         self.client.tell(peer, KnowledgeWanted())
 
     def refuses(self, peer: str) -> bool:
-        """Return whether a peer that waits for this client has no weight; if so, notify it again."""
+        """Return whether a peer that waits for this client was notified that it has no weight.
+
+        If so, notify it again.
+        """
         contact = self.contacts.get(peer)
         if contact is None or not contact.unlinked:
             return False
@@ -165,7 +171,10 @@ class Neighbours(Component):
                 self.contacts[peer].has_new_head |= knowledge.head is not None
 
     def remember(self, knowledge: Knowledge, sender: str) -> None:
-        """Keep a peer's latest knowledge. If weights are not learned, the sender becomes a neighbor."""
+        """Keep a peer's latest knowledge.
+
+        If weights are not learned, a peer that sends knowledge without a request becomes a neighbor.
+        """
         contact = self.contacts[sender]
         asked_s, contact.asked_s = contact.asked_s, None
         trip = self.client.round_trips.of(sender, KnowledgeWanted)

@@ -64,7 +64,7 @@ class MembershipView(ABC):
 
     @abstractmethod
     def received_from(self, sender: str) -> None:
-        """Record that a message came from `sender`. Must be cheap, because it is called for every message."""
+        """Handle a message from `sender` as a sign of life; called for every message, so it must be cheap."""
 
     @abstractmethod
     def on_message(self, message: object, sender: str) -> bool:

@@ -69,7 +69,10 @@ class PeerEvaluations(Component):
 
     @property
     def progress(self) -> Vector | None:
-        """Progress that peers use: the model, or the sum of its updates; None with exact gradients."""
+        """Progress that peers use: the sum of this client's own updates so far.
+
+        With given weights, it is the client's model; with exact gradients, None.
+        """
         if self.posterior.fixed:
             return self.client.params
         return None if self.posterior.exact else self.progress_made
@@ -130,8 +133,8 @@ class PeerEvaluations(Component):
     def peers_to_ask(self) -> list[str]:
         """Return the peers to ask in this iteration; if there are too many, those asked least often.
 
-        A peer that has yet to answer, or that pauses, is left out. Each call shortens all pauses by one
-        iteration.
+        With given weights, the number of peers is not limited. A peer that has yet to answer, or that pauses,
+        is left out. Each call shortens all pauses by one iteration.
         """
         ready = []
         for peer in self.posterior.targets():
@@ -183,7 +186,7 @@ class PeerEvaluations(Component):
         self.posterior.listen(peer, evaluation.beliefs)
 
     def earn_time(self) -> None:
-        """Add device time for one request of each peer, at the start and after each iteration."""
+        """Add the device time for peers that an iteration earns; also called at the start of a session."""
         steps, called_for = (
             steps_per_iteration(self.client, self.settings),
             self.cost * len(self.client.peers),
@@ -192,7 +195,7 @@ class PeerEvaluations(Component):
 
     @property
     def is_brief(self) -> bool:
-        """True if this client evaluates models on one batch of its training samples instead of all."""
+        """True if a slow client evaluates models on one batch where the settings state all samples."""
         return self.protects and self.settings.judged_on == "train" and self.peer_time.was_far_behind
 
     async def trained_first(self) -> None:

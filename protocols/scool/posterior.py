@@ -56,8 +56,9 @@ class PeerState:
     def take_new_progress(self) -> Vector | None:
         """Return the sum of the peer's own updates since the last call; None if there are none.
 
-        Each update thus counts once, whatever messages were lost. The first call returns their mean per
-        iteration: a newcomer does not catch up with all earlier updates of the others.
+        Each update thus counts once, whatever messages were lost. The first call, and the first one after a
+        restart of the peer, return the mean of its updates per iteration: a newcomer does not catch up with
+        all earlier updates of the others.
         """
         if self.evaluation is None or self.evaluation.progress is None:
             return None
@@ -166,7 +167,8 @@ class Posterior(Component):
     def learn_and_gossip(self) -> None:
         """Add the client's statistics, learn from the average, and send a peer half the mass (push-sum).
 
-        The message also contains the encoder, if the prior has one.
+        This requires `learn_prior` and a prior with statistics; learning begins after `learn_after`
+        iterations. The message also contains the encoder, if the prior has one.
         """
         client, targets, half = self.client, self.targets(), None
         numbers = self.prior.statistics() if self.settings.learn_prior else None

@@ -64,7 +64,10 @@ class Prior(ABC):
         return None
 
     def learn(self, average: Floats) -> None:
-        """Run the M-step of the prior's parameters, from the average of all clients' statistics."""
+        """Run the M-step of the prior's parameters, from the average of all clients' statistics.
+
+        Raises NotImplementedError for a prior without statistics.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no statistics")
 
     def gossiped(self) -> tuple[Floats | None, int]:
@@ -136,7 +139,7 @@ class BlockPrior(Prior):
         return dict(zip(names, evidence.tolist(), strict=True))
 
     def rows(self, peers: Sequence[str]) -> Floats:
-        """Return memberships [n, M] from these peers' messages."""
+        """Return what these peers' messages state of their memberships [n, M], as in `Beliefs`."""
         return np.stack([self.known[peer] for peer in peers])
 
     def statistics(self) -> Floats | None:

@@ -79,7 +79,7 @@ class AsyncServer(Server):
     def arrived(self, work: Any, client: str, staleness: int) -> None:
         """Use `work`, the result of a client's `work` method; assign the new model to `self.params`.
 
-        staleness: number of changes to the model since the client received the version that it trained from.
+        staleness: number of changes to the model since the server sent the version that the client trained.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define arrived()")
 
@@ -124,7 +124,7 @@ class AsyncClient(Client):
         return start + await self.train(steps, start=start, proximal=proximal, fresh_optimizer=True)
 
     async def step(self) -> None:
-        """Train once, send the result and wait for the answer."""
+        """Train once, send the result and wait for the answer; a client that is alone only trains."""
         if self.context.alone:
             self.params = await self.trained(self.params)
             return

@@ -51,7 +51,7 @@ class PairAveraging(Component):
     client whose name sorts first is granted: both exchanges together would just swap the models.
 
     answered(answer, asked): returns another answer, for example with a gradient at the asker's model; it may
-    return a task of the client. met(peer, answer): called after an exchange.
+    return a task of the client. met(peer, answer): called after an exchange that this client started.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PairAveraging(Component):
             self.client.spawn(self.exchange(self.client.pick_peer()))
 
     async def exchange(self, peer: str) -> None:
-        """Average with one peer."""
+        """Average with `peer`, and suspect this peer if no answer comes."""
         client, self.asked = self.client, peer
         sent = client.params
         try:
@@ -92,7 +92,11 @@ class PairAveraging(Component):
             self.asked = None
 
     def on_message(self, message: object, sender: str) -> object:
-        """Return the answer to a peer's request."""
+        """Move this client's model halfway towards that of a peer that asks, and return the answer.
+
+        Returns None, without a change, for other messages, and for a peer that this client is asking if the
+        client's name sorts first.
+        """
         client = self.client
         if not isinstance(message, Exchange) or (self.asked == sender and client.name < sender):
             return None  # this client's request to it is enough

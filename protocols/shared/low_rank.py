@@ -131,7 +131,7 @@ def sum_of_products(weights: Tensor, *factors: Tensor, sizes: tuple[Sizes, ...])
 
 
 def with_products(model: Tensor, products: Tensor, *, sizes: Sizes, places: Places, add: bool) -> Tensor:
-    """Return a model with these merged products; add: add them to its own products."""
+    """Return a model with `products` as its merged products; add: in addition to its present ones."""
     changed, offset = model.clone(), 0
     for (inputs, _, outputs, _), (_, _, at) in zip(sizes, places, strict=True):
         own = products[offset : offset + inputs * outputs]

@@ -97,9 +97,9 @@ class RelativePace(Component):
 class TimeForPeers(RelativePace):
     """Gradients that a client computes for its peers: earned by its own training, spent one by one.
 
-    A client that is `BEHIND` its peers (median) spends at most a share of its device time on peers. Other
-    clients have no limit. While the pace is unknown, the limit is twice the usual demand of the peers. The
-    unit is the time of a gradient, which equals the time of a training step.
+    A client whose pace is below `BEHIND`, relative to the median of its peers, spends at most a share of its
+    device time on peers. Other clients have no limit. While the pace is unknown, the limit is twice the usual
+    demand of the peers. The unit is the time of a gradient, which equals the time of a training step.
 
     pays: whether peers help this client. If not, a client that is far behind earns no time for its peers.
     was_far_behind: `is_far_behind` when the pace was last determined.

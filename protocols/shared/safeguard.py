@@ -29,7 +29,7 @@ class Safeguard(Component):
 
     Each comparison uses the held-out samples or, if the method has none, a batch of training samples,
     and takes a third of a training step per model and batch. If no help is better, the client trains
-    alone for 1, 2, 4, ... iterations. Other clients compare nothing.
+    alone for 1, 2, 4, ..., at most `PAUSE_MAX` iterations. Other clients compare nothing.
 
     rests_first: train alone in the first iteration of a session, for methods whose peers send only updates.
 
@@ -65,16 +65,16 @@ class Safeguard(Component):
 
     @property
     def active(self) -> bool:
-        """True if this client is so far behind that it must compare models."""
+        """True if the safeguard is enabled and this client is so far behind that it must compare models."""
         return self.enabled and self.pace.is_far_behind
 
     @property
     def resting(self) -> bool:
-        """True if this client trains alone in this iteration: no help was better, or it `rests_first`."""
+        """True if `active` and this client trains alone now: no help was better, or it `rests_first`."""
         return self.pause_left > 0 and self.active
 
     async def loss_of(self, own: Vector) -> float:
-        """Return the loss of this client's own model, which is computed once in an iteration."""
+        """Return the loss of `own`, this client's own model, computed once per iteration."""
         if self._own is None or self._own[0] is not own:
             [loss] = await model_losses(self.client, [own], self._samples)
             self._own = (own, loss)
@@ -91,8 +91,8 @@ class Safeguard(Component):
         """Return the model to continue from: the client's model trained alone, the method's, or another.
 
         own: the model after the client's own steps, as without peers. mixed: the method's model. others:
-        models of peers. Returns `mixed` for a client that is not far behind, and `own` while `resting`. Of
-        equally good models, `mixed` is preferred, then the first one of `others`.
+        models of peers. Returns `mixed` unless the safeguard is `active`, and `own` while it is `resting`.
+        Of equally good models, `mixed` is preferred, then the first one of `others`.
         """
         if not self.active:
             return mixed

@@ -193,7 +193,10 @@ class RoundServer(Server):
             self.suspect(client)
 
     async def on_message(self, message: object, sender: str) -> None:
-        """Handle `Ready` of a client: the message itself marks the client as up again."""
+        """Handle `Ready` of a client, whose arrival alone marks the client as up again.
+
+        After the last round, tell the client that the rounds are over.
+        """
         if self.is_over:
             self.spawn(self._dismiss(sender))
 
@@ -234,10 +237,10 @@ class RoundServer(Server):
     def sample(self) -> list[str]:
         """Return the names of the clients that train in a round. Override this method to choose the clients.
 
-        By default, the share `fraction` of the clients that are up is drawn. Return distinct names from
-        `self.peers`. If you return no names, the server waits for `patience`, and the round ends.
-        `self.number` is the number of the round. For a choice that needs messages, override `round`: ask the
-        clients, and then call `await super().round(number)`.
+        By default, the share `fraction` of the clients that are up is drawn, at least one client. Return
+        distinct names from `self.peers`. If you return no names, the server waits for `patience`, and the
+        round ends. `self.number` is the number of the round. For a choice that needs messages, override
+        `round`: ask the clients, and then call `await super().round(number)`.
         """
         peers = self.peers
         # Rounded before floor: 0.29 times 100 is 28.999999999999996.

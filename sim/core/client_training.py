@@ -123,9 +123,9 @@ class DeviceCompute(Compute):
         return self._duration_s(self.batch_size, training=True)
 
     def change_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of jobs that end later; a schedule multiplies it.
+        """Set the learning rate of jobs that end later.
 
-        A rate that the method passes to `train` replaces it.
+        A schedule multiplies this rate. If the method passes a rate to `train`, only that rate applies.
         """
         self._changes += rate != self.learning_rate
         self.learning_rate = rate

@@ -9,8 +9,8 @@ from sim.core.rules import Convergence
 class Plateau:
     """Best value of each client, with its time.
 
-    A client improves if its value is better than its best value by more than the tolerance. A client that
-    returns after an absence starts again.
+    A client improves if its value is better than its best value by more than the tolerance. If a client was
+    absent at an evaluation, its earlier values no longer count.
     """
 
     def __init__(self, rule: Convergence, *, higher_is_better: bool) -> None:
@@ -19,9 +19,9 @@ class Plateau:
         self._best: dict[str, tuple[float, float]] = {}  # value, and time
 
     def reached(self, time_s: float, measured: Mapping[str, float]) -> bool:
-        """Return True if no client has improved during the patience. Call this at each evaluation.
+        """Return True if no measured client has improved during the patience. Call this at each evaluation.
 
-        measured: value of the first metric of each client that is up.
+        measured: value of the first metric of each client that is up. Returns False if it is empty.
         """
         best = {}
         for client, value in measured.items():

@@ -61,9 +61,11 @@ class Draws:
         return found
 
     def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
-        """Return the sampler for `on`; training batches are augmented. Raises ValueError for other values.
+        """Return the sampler for `on`.
 
-        It also raises ValueError for a batch of another client, and without validation samples.
+        training: whether batches are augmented; all training or validation samples never are. Raises
+        ValueError for a batch of another client, for other values of `on`, and for "validation" if the client
+        has no validation samples.
         """
         if on == "batch" or isinstance(on, Batch):
             if isinstance(on, Batch) and on.client != self.client:

@@ -53,7 +53,7 @@ class Life(Generic[A]):
 
     @property
     def waits(self) -> tuple[int, int]:
-        """Counts over all sessions: waits for messages of a round, and waits that ended without one."""
+        """Counts over all sessions: waits for messages of a round; waits that ended without any message."""
         (waits, in_vain), actor = self.former_waits, self.actor
         if actor is None:
             return waits, in_vain
@@ -171,11 +171,14 @@ class ClientLife(Life[Client]):
 
     @property
     def finished(self) -> bool:
-        """True if the client has exhausted its budget and finished its last training."""
+        """True if the current actor has finished, and no training is in progress.
+
+        An actor finishes when its budget is exhausted, or when the server's rounds are over.
+        """
         return self.actor is not None and self.actor.finished and not self.compute.steps_begun
 
     def has_done(self, iterations: int) -> bool:
-        """Return True if the client has done this many iterations, or will do no more."""
+        """Return True if the client has done this many iterations, or has finished."""
         return self.finished or self.iterations >= iterations
 
     @property

@@ -59,7 +59,10 @@ def call_actor(client: ClientLife, hook: str, check: Callable[[Any], T], supervi
 def collaboration_weights(
     client: ClientLife, clients: Container[str], supervisor: Supervisor
 ) -> Mapping[str, float | Scalar]:
-    """Return the collaboration weights of a client, by names of `clients`."""
+    """Return the collaboration weights of a client for others, by name; empty if it has none or fails.
+
+    clients: the names that are allowed.
+    """
     return call_actor(client, "weights", lambda weights: _require_weights(weights, clients), supervisor) or {}
 
 

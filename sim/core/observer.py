@@ -152,7 +152,10 @@ class Observer:
             self.metrics.add(now, actor, name, total / count)
 
     def evaluate_every(self, time_s: float) -> None:
-        """Evaluate at multiples of the interval from `time_s` to the end, or once without an interval."""
+        """Evaluate at each multiple of the interval from `time_s` until before the end.
+
+        Without an interval, evaluate once, at `time_s`.
+        """
         every_s = self._rules.evaluate_every_s
         end_s = self._rules.duration_s or math.inf
 
@@ -172,7 +175,7 @@ class Observer:
         return self._evaluations > 1
 
     def evaluate(self, *, at_end: bool = False) -> None:
-        """Measure the clients that are up: a drawn share of them, or all at the end."""
+        """Measure the clients that are up: the drawn share that the rules set, or all at the end."""
         now = self._loop.time()
         self.at_end = at_end
         if now == self._evaluated_s:

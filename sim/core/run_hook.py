@@ -13,7 +13,7 @@ class RunHook(Hook):
     """
 
     def started(self, simulation: Simulation) -> None:
-        """Called before the first event. A resumed run starts again at time 0."""
+        """Called before the first event; also in a resumed run, which is replayed from time 0."""
 
     def evaluated(self, simulation: Simulation) -> None:
         """Called after each evaluation; `simulation.observer.metrics` has the values."""
@@ -22,7 +22,7 @@ class RunHook(Hook):
         """Called at the end of an instant in which `simulation.loop.pause()` was called."""
 
     def ended(self, simulation: Simulation) -> None:
-        """Called when the run has reached its duration, before the last evaluation."""
+        """Called before the last evaluation if the run has reached its duration; not if it ended earlier."""
 
     def closed(self, simulation: Simulation) -> None:
         """Called when the simulation is closed, also after an error; not after a second signal."""

@@ -45,8 +45,8 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 def record_final_metrics(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
     """Record the metrics of each client that are known only at the end of a run.
 
-    These metrics are the training over all sessions of the client and, if computed, the result of training
-    alone.
+    These metrics are the client's training steps, gradients and samples over all its sessions, and in `alone`
+    the quality after training alone, by the client's name.
     """
     observer, clients = simulation.observer, simulation.clients
     now, names = simulation.loop.time(), [client.name for client in clients]

@@ -12,7 +12,7 @@ _KEYS = ("local_steps", "local_epochs")
 class IterationWork(NamedTuple):
     """Training of a client in an iteration, by the settings of its method.
 
-    most: the most steps that its budget allows. step_s: seconds of a step.
+    most: the most steps that the client's budget allows. step_s: seconds of a step.
     """
 
     settings: Any
@@ -34,7 +34,7 @@ class IterationWork(NamedTuple):
 def stated_training(settings: Any) -> tuple[str, int] | None:
     """Return the key that states the training of an iteration, and its value; None if none does.
 
-    If both keys exist, the one without a default replaces the other.
+    If both keys have values, the one whose default is None counts.
     """
     fields = type(settings).model_fields
     known = [key for key in _KEYS if key in fields and getattr(settings, key) is not None]

@@ -263,7 +263,11 @@ def _class_counts(simulation: Simulation) -> list[list[int]] | None:
 
 
 def budget_summary(simulation: Simulation) -> dict[str, Any] | None:
-    """Return the budget per client, the clients up that have used it, and all times; None without one."""
+    """Return the entry of the budget; None without a budget.
+
+    The entry contains the budget of each client, the number of clients up that have exhausted theirs, and for
+    each client the time at which this happened, or None.
+    """
     budget = simulation.rules.budget
     if budget is None:
         return None

@@ -58,7 +58,7 @@ def verify(scenario: Scenario, result: RunResult, options: RunOptions = DEFAULT)
 
 
 def command_line_options(options: RunOptions) -> list[str]:
-    """Return the words on the command line for these options: --data-dir for `data_dir`."""
+    """Return the options that differ from their defaults as words of a command line, such as --data-dir."""
     words: list[str] = []
     for field in fields(RunOptions):
         value = getattr(options, field.name)

@@ -53,7 +53,10 @@ def with_meters(classes: Classes, constants: EnergyConstants | None) -> Classes:
 
 
 def add_energy_meter(simulation: Simulation, constants: EnergyConstants | None) -> EnergyMeter | None:
-    """Return the meter of a simulation, and limit its clients to their budget; None without constants."""
+    """Return a meter for a simulation; None without constants.
+
+    Except in live runs, add it as a hook, and limit the clients to their budget of energy, if they have one.
+    """
     if constants is None:
         return None
     meter = EnergyMeter(constants)

@@ -61,13 +61,16 @@ class EnergyMeter(RunHook):
         self._joules[actor] += event.size_bytes * (math.nan if per_byte is None else per_byte)
 
     def evaluated(self, simulation: Simulation) -> None:
-        """Record the energy so far, if the power of all devices is known; NaN for the energy of messages."""
+        """Record the energy so far, if the power of all devices is known.
+
+        The value is NaN if the energy of a sent or received message is unknown.
+        """
         if self.constants.is_power_known:
             total = math.fsum(self.joules_of(life, simulation) for life in simulation.lives)
             simulation.observer.metrics.add(simulation.loop.time(), ALL, JOULES, total)
 
     def joules_of(self, life: Life[Any], simulation: Simulation) -> float:
-        """Return the energy of a client or a server with known power so far; NaN if unknown."""
+        """Return the energy so far of an actor with known power; NaN if that of a message is unknown."""
         own, (busy_s, up_s) = self.constants.actors[life.name], _times_of(life, simulation)
         assert own.busy_w is not None and own.idle_w is not None
         return own.busy_w * busy_s + own.idle_w * (up_s - busy_s) + self._joules[life.name]

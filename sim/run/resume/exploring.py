@@ -37,8 +37,8 @@ def explore_run(
 
     at_s: time that the page shows first. client: number or name of the client that the page shows first.
     beside: a second run with the same past, shown beside the run; the page is then in the second run's
-    folder. made_of: replay the runs for the lineage of their models. Raises UserError for other folders or
-    clients, or a time after the run's end, and OSError.
+    folder. made_of: replay the runs for the lineage of their models. Raises UserError for a folder without
+    complete results, an unknown client, or a time after the run's end; OSError if the page cannot be written.
     """
     directory = load_checked(path)
     view = RunView(directory)

@@ -92,7 +92,10 @@ class ResumableRun:
         return cls(folder, at, finished, fork_s, hidden, tuple(map(str, unusable)), cut_short)
 
     def is_cut_short_of(self, target: Path) -> bool:
-        """Return True if results of an interrupted part of the run are at `target` or a numbered name."""
+        """Return True if results of an interrupted part of the run are in `target`.
+
+        Results in a folder with this name and a number, such as "-2", also count.
+        """
         if self.cut_short is None:
             return False
         name = self.cut_short.name
@@ -228,9 +231,9 @@ class ResumableRun:
 
     @cached_property
     def fork(self) -> dict[str, Any] | None:
-        """Entry of a fork in the summary: its parent and its time.
+        """Entry of a fork in the summary: its parent and its time; None for other runs.
 
-        It is read before the run continues, because the new results may replace the earlier ones.
+        The entry is read before the run continues, because the new results may replace the earlier ones.
         """
         if self.fork_s is None:
             fork = self.provenance.fork

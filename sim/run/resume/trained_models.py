@@ -42,7 +42,7 @@ _AT_ONCE = 256  # samples of a prediction
 class TrainedModel:
     """Model of a client at a virtual time.
 
-    name: the model's name among those that the method's `evaluated` returns; "model" if it has only one.
+    name: the model's name among those that `evaluated` returns; "model" if the method does not define it.
     scenario, seed, task: scenario, seed and task of the run. values: its parameters [P], in the
     architecture's order. base: the path of the base of adapters; empty for other models.
     """
@@ -140,8 +140,8 @@ def trained_models(
     adapters: require models that consist of adapters.
 
     The run is replayed to its last checkpoint at or before the time, and computed from there. Checksums of
-    the run's evaluations confirm the computed models. Raises UserError for a run that cannot be continued, a
-    client without a model, and models that differ from the run's, unless `anyway` is set.
+    the run's evaluations confirm the computed models. Raises UserError for a run that cannot be continued,
+    for a client without a model, and, unless `anyway` is set, for models that differ from the run's.
     """
     earlier = ResumableRun.find(path, math.inf if time_s is None else time_s)
     time_s = _time_of(earlier, path, time_s)
