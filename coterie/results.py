@@ -138,7 +138,8 @@ class Run:
             return measure[0].name
         names = self.metrics["name"].unique(maintain_order=True).to_list()
         if not names:
-            raise UserError("the run has no metrics")
+            asked = "" if name is None else f"metric = {name!r}: "
+            raise UserError(f"{asked}the run has no metrics")
         if name is None or name not in names:
             raise UserError(f"metric = {name!r}: must be one of the run's metrics: {', '.join(names)}")
         return name

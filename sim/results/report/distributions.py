@@ -87,7 +87,7 @@ def times_table(view: RunView) -> Table:
                 number_cell(int(np.isinf(first).sum())),
             ]
         )
-    heads = [measure.name, "mean", "bytes sent", "half", "90%", "clients that never reached it"]
+    heads = [measure.name, "mean", "bytes sent", "half", "90%", "never"]
     return Table(heads, rows, "levels")
 
 

@@ -53,7 +53,8 @@ _LEAST_HEAT_MAP_PX = 720  # below this width, cells and labels of a heat map are
 _LEAST_TIMELINE_PX = 560
 _REACHED = (
     "The times at which the mean, half of the clients and 90% of the clients first reached "
-    "each level, and the bytes that all clients had sent when the mean reached the level."
+    "each level, the bytes that all clients had sent when the mean reached the level, and the number of "
+    "clients that never reached it."
 )
 _NOTHING = Cell(text.NOTHING, None)
 
