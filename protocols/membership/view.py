@@ -76,7 +76,7 @@ class MembershipView(ABC):
 
     @abstractmethod
     def start(self, tell: Tell) -> None:
-        """Start at the beginning of the run, with the views of all clients that are not absent then."""
+        """Start at the beginning of the run, as do the views of all clients that are up then."""
 
     @abstractmethod
     def join(self, tell: Tell) -> None:

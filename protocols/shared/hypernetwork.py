@@ -5,8 +5,8 @@ parameters are one flat vector: for each layer the matrix [out, in], row by row,
 
 Training it requires neither the data nor the model's architecture: clients get the model, and answer with
 gradients at the model, or with the change that training made. The chain rule converts the answers into
-gradients with respect to the hypernetwork's parameters and inputs. All functions are pure and run under
-`apply`.
+gradients with respect to the hypernetwork's parameters and inputs. All functions run under `apply`, except
+for `size` and `initial`.
 """
 
 import itertools

@@ -191,8 +191,8 @@ class SimulatedNetwork(Transport):
     def send(self, envelope: Envelope) -> None:
         """Send a message and return immediately. Later changes to the message by the sender have no effect.
 
-        Raises TypeError for a message that cannot be encoded. After a call of `expect`, raises UnknownPeer
-        for a receiver with another name. An unreachable receiver is no error.
+        Raises TypeError for a message that cannot be encoded, and UnknownPeer for a receiver that is not
+        among the names given to `expect`, if it was called. An unreachable receiver is no error.
         """
         pair = (envelope.sender, envelope.receiver)
         connection = self._connections.get(pair)

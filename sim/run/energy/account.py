@@ -49,7 +49,10 @@ class EnergyRow:
 
 
 def energy_rows(constants: EnergyConstants, usages: Mapping[str, Usage]) -> list[EnergyRow]:
-    """Return the energy of all clients and servers by part: two rows of times, then rows of messages."""
+    """Return the energy by part, for each client and server.
+
+    The parts are its busy time, its idle time, and each type of message that it sent or received.
+    """
     rows = []
     for name, usage in usages.items():
         own = constants.actors[name]

@@ -150,8 +150,9 @@ def trained_models(
         problem = f'model.name = "{scenario.model.name}" has no adapters; use --format safetensors'
         raise UserError(f"{path}: --format peft: {problem}")
     if adapters and scenario.protocol.method.merges_adapters:
-        problem = f'protocol.name = "{scenario.protocol.name}" merges products into the model'
-        raise UserError(f"{path}: --format peft: {problem}, which peft cannot read; use --format safetensors")
+        problem = f'protocol.name = "{scenario.protocol.name}" changes the weights of the base'
+        instead = "peft reads only adapters; use --format safetensors"
+        raise UserError(f"{path}: --format peft: {problem}, but {instead}")
     device = earlier.provenance.machine.device.partition(":")[0]  # the first of several is enough
     device = device if device != "cuda" or torch.cuda.is_available() else "cpu"
     with building_process(scenario, data_dir, device) as run, tempfile.TemporaryDirectory() as folder:

@@ -57,7 +57,7 @@ def departures_with_rejoins(
 ) -> set[tuple[int, float]]:
     """Return (client, time) of departures in (after_s, after_s + within_s], and of the rejoins that follow.
 
-    A departure without a later rejoin is included, too. If none of these events happens, the clients stay up.
+    A departure without a later rejoin is included, too. Without these events, the clients stay up.
     clients: the clients to consider; None: all.
     """
     kept: set[tuple[int, float]] = set()
