@@ -75,7 +75,7 @@ class FedericoAsynchronous(Client):
         self.earn_time()
 
     def choose_models(self) -> None:
-        """Choose candidates until there are M, as time for peers allows, and ask for their models."""
+        """Choose candidates until there are M, or the time for peers is used up; ask for their models."""
         for name in [*self.used_up, self.name]:
             self.chosen.pop(name, None)
         self.used_up.clear()

@@ -1,7 +1,7 @@
 """Rounds with a barrier among neighbors, for the synchronous forms of all methods.
 
 A client announces its model for a round and waits only for the models of its neighbors. There is no global
-barrier: two clients without a common neighbor may be several rounds apart. `actors.delivery.round_messages`
+barrier: two clients that are not neighbors may be several rounds apart. `actors.delivery.round_messages`
 sends lost messages again. This module decides which peers take part in a round and when it ends.
 """
 

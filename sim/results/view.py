@@ -389,7 +389,7 @@ class RunView:
 
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:
-        """Device time (s) of each client's training [N]; None if not recorded."""
+        """Time (s) in which each client's device was busy with jobs [N]; None if not recorded."""
         spans = self.intervals("busy", range(len(self.clients))) or ()
         return np.array([np.diff(each).sum() for each in spans]) if any(map(len, spans)) else None
 

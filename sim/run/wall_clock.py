@@ -1,6 +1,6 @@
 """Warnings about code of the user that waits for, or reads, the machine's clock.
 
-Time in a run is virtual: wall-clock time is not visible to clients, and differs between runs.
+Time in a run is virtual. Wall-clock time differs between runs, so a method must not use it.
 """
 
 import ast

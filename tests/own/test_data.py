@@ -243,7 +243,7 @@ def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) 
         (
             NAME + 'partition = "natural"',
             'dict(train=(x, y, who), test=(x[:20], y[:20], who[:20]))',
-            "client 1, b in the data, has no test samples; data.partition.tests",
+            r'client 1 \("b" in the data\) has no test samples; data.partition.tests',
         ),
         (
             NAME + 'partition = { kind = "dirichlet", alpha = 1 }',

@@ -80,7 +80,7 @@ def _rows_of_chosen_clients(
                 '; data.partition.tests = "all" tests each client on all of them' if purpose == "test" else ""
             )
             raise UserError(
-                f"data.partition: client {client}, {owners.names[index]} in the data, has no {purpose} "
+                f'data.partition: client {client} ("{owners.names[index]}" in the data) has no {purpose} '
                 f"samples{instead}"
             )
     return tuple([rows[index] for index in chosen])

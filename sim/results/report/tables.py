@@ -100,7 +100,7 @@ def _work(view: RunView) -> list[Column]:
         columns.append(_column("device time per step", step_s, text.duration))
     if view.busy_s is not None:
         columns.append(_column("up", view.up_s, text.duration))
-        columns.append(_column("training", _share(view.busy_s, view.up_s), text.share))
+        columns.append(_column("busy", _share(view.busy_s, view.up_s), text.share))
     if (used := view.get("energy")) is not None and None not in used["clients"]["joules"]:
         columns.append(_column("energy", np.array(used["clients"]["joules"]), text.energy))
     if (kept_s := kept_waiting_s(view)) is not None:

@@ -111,7 +111,7 @@ def _require_heterogeneous(scenario: Scenario) -> None:
     if not isinstance(newcomers, FreshStart):
         raise UserError(
             f'clients.newcomers.kind = "{newcomers.kind}": copies whole models, but the models of clients '
-            f'differ ({differ}); must be "fresh", or {remedy.replace("name one", "name one backbone")}'
+            f'differ ({differ}); set it to "fresh", or {remedy.replace("name one", "name one backbone")}'
         )
 
 
