@@ -37,7 +37,7 @@ class MeanStart(Settings):
     patience: PositiveDuration = default("10 s")
     """Time that a newcomer waits for answers; if there is none, it draws the peers again, up to three
     draws in all. Peers that are themselves newcomers reply without a model; if all do, the newcomer asks
-    others immediately."""
+    others immediately, which does not count."""
 
 
 _Newcomers = Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")]
