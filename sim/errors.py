@@ -8,14 +8,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FAILURES = (Exception, SystemExit)
-"""Exceptions that count as failures of user code. They include SystemExit, so its sys.exit() ends no run."""
+"""Exceptions that count as failures of user code. They include SystemExit, so that sys.exit() in
+user code ends no run."""
 
 
 class UserError(Exception):
     """Invalid input: the command prints the message without a traceback, and exits with 2.
 
-    The message names the file, the key, the value, and the allowed values. `problem` is the message without
-    file and line, with one line for each error; `file` and `line` are None if unknown.
+    For a value in a file, the message names the file, the key, the value, and the allowed values.
+    `problem` is the message without file and line, with one line for each error; `file` and `line` are None
+    if unknown.
     """
 
     def __init__(self, problem: str, file: Path | None = None, line: int | None = None) -> None:

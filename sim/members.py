@@ -64,7 +64,7 @@ Groups = Annotated[
 
 
 def is_one_client(members: Members) -> bool:
-    """Return True if all members are the same client; "servers" may be several."""
+    """Return True if the members are a single client; False for "servers", which may be several."""
     return len(set(members)) == 1 and members[0] != "servers"
 
 

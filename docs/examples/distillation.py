@@ -2,7 +2,7 @@
 
 Li and Wang do the same with a server, "FedMD: Heterogenous Federated Learning via Model Distillation", 2019.
 A client trains on its own samples and sends some peers the logits of its model on the unlabeled public
-samples. It moves its model towards the mean of the latest logits of each peer. Architectures may differ:
+samples. It also trains its model to match the mean of its peers' latest logits. Architectures may differ:
 `model.name = "decoupled"` with several `backbones`.
 """
 

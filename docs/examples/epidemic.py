@@ -1,4 +1,4 @@
-"""Epidemic learning: in each round, clients send models to a few random peers, and average those received.
+"""Epidemic learning: clients send their models to random peers, and average them with those received.
 
 De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma, "Epidemic Learning: Boosting Decentralized Learning
 with Randomized Communication", NeurIPS 2023; the form without an oracle (EL-Local). Each client has its own

@@ -1,4 +1,4 @@
-"""FedCS: as many clients as can answer one after the other before a deadline.
+"""FedCS: as many clients as can answer one after the other before a deadline, and at least one.
 
 Nishio and Yonetani, "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge",
 ICC 2019, algorithm 3. The times are those of a client's last answer; an unknown client counts as immediate.

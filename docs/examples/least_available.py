@@ -1,4 +1,4 @@
-"""Choice by availability: the clients that were up for the smallest share of time train first.
+"""Choice by availability: in each round, the clients that the server has seen up for the least time train.
 
 Abdelmoniem, Sahu, Canini, Fahmy, "REFL: Resource-Efficient Federated Learning", EuroSys 2023, prefers clients
 that will be away soon, by their own forecasts. Here, the server forecasts from the times that it has seen.

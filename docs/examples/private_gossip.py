@@ -1,8 +1,9 @@
 """Gossip of private models: each update is clipped and gets noise before it enters any model.
 
-All models that a client sends are therefore private. An observer of all of them learns little about whether
-the client has trained at all: (epsilon, delta)-differential privacy of all data of a client, for the observed
-epsilon. Mixing has no privacy cost. Much noise needs many clients, because it averages out over mixed models.
+Unless `noise_multiplier` is 0, all models that a client sends are therefore private. An observer of all of
+them learns little about whether the client has trained at all: (epsilon, delta)-differential privacy of all
+data of a client, for the observed epsilon. Mixing has no privacy cost. Much noise needs many clients, because
+it averages out over mixed models.
 """
 
 from typing import Annotated

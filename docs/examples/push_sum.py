@@ -2,8 +2,9 @@
 
 Assran, Loizou, Ballas, Rabbat, "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019. A client
 keeps a sum x of shares of models and a weight w; its model is x / w. At each step it trains that model, keeps
-half of x and of w, and sends the other half to one random peer. Shares are moved, never created or lost, so
-all models converge to the same average. A lost message loses its share, for which x / w compensates.
+half of x and of w, and sends the other half to one random peer. Shares are only moved, so
+all models approach the same average. If a message is lost, its parts of x and w are lost together, so that
+x / w remains an average of models.
 """
 
 from dataclasses import dataclass

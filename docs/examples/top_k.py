@@ -2,7 +2,7 @@
 
 Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. A client sends the k values of its
 change that are farthest from 0, and their positions. It adds all other values to the next change. A message
-has the size of its contents: 8 bytes for each value.
+has the size of its contents: 8 bytes for each value with its position.
 """
 
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ OWED_MAX = 30
 ATTEMPTS = 2
 """Number of times that a request is sent. If the last one is not answered in time, the update stays owed."""
 MEETINGS = 2
-"""Exchanges of gradients before a pair's weight counts fully: a single exchange is too noisy."""
+"""Exchanges of gradients after which `evidence` can give a pair full weight: a single one is too noisy."""
 
 
 @dataclass

@@ -26,8 +26,9 @@ class CoBoSettings(ProtocolSettings):
     domain: Literal["box", "simplex"] = "box"
     """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
-    """Probability that a pair updates its weight in an iteration. "constant": `sampling_scale`/n.
-    "time-dependent": `decay`. "mixed": constant for `constant_iterations`, then time-dependent. "none": 1."""
+    """Probability that a pair updates its weight in an iteration. "constant": `sampling_scale`/n
+    for n clients. "time-dependent": `decay`. "mixed": constant for `constant_iterations`, then
+    time-dependent. "none": 1."""
     sampling_scale: PositiveWeight = 1.0
     """Expected number of pair updates of a client in an iteration, while their probability is constant."""
     constant_iterations: Count = 80
@@ -43,9 +44,10 @@ class CoBoSettings(ProtocolSettings):
     """Fade old models in the asynchronous form: the k-th proximal term in a row with the same model of a peer
     has weight 1/k."""
     evidence: Weight = 2.0
-    """Speed at which a pair's weight takes effect, in the asynchronous form. After u updates of the pair, the
-    weight is multiplied by min(1, `evidence` times u/e), where e is the number of updates expected from the
-    iterations of the slower client. 0: full weight from the start, as in rounds."""
+    """Speed at which a pair's weight takes effect, in the asynchronous form. After u updates of the pair and
+    m exchanges of gradients, the weight is multiplied by the smallest of 1, `evidence` times u/e, and m/2,
+    where e is the number of updates expected from the iterations of the slower client. The factor is 1 as
+    long as e is at most `evidence`. 0: full weight from the start, as in rounds."""
     share_for_peers: Share = 1 / 3
     """Maximum share of device time for the gradients for pairs, in the asynchronous form, for a client that
     is less than half as fast as its peers (median)."""

@@ -130,7 +130,8 @@ class DadaSettings(PatienceSettings):
     graph_every: Count = 10
     """Iterations between two steps of the graph; the first iterations have no graph."""
     graph_peers: Count = 5
-    """Random peers (kappa) in a step of the graph, which changes their weights (fewer if fewer are known)."""
+    """Number of random peers (kappa) whose weights change in a step of the graph; fewer if fewer are known or
+    answer."""
     mu_1: PositiveWeight = 1.0
     """Strength of the similarity of collaborators' models."""
     mu_2: PositiveWeight = 1.0

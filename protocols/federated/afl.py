@@ -49,7 +49,8 @@ class AFLSettings(RoundSettings):
     loss_on: Literal["batch", "train"] = "batch"
     """Samples for a client's loss: a batch, as in the paper, or all its training samples."""
     judged_by: Literal["last", "average"] = "last"
-    """Model that is evaluated: the last model that a client received, or the average of all."""
+    """Model that is evaluated: the last model that a client received, or the average of
+    the models of all its tasks."""
 
 
 def ascend_weights(
@@ -94,7 +95,7 @@ class AFL(RoundClient):
     settings: AFLSettings
     server = AFLServer
     average: Vector | None = None
-    """Average of all models received so far in this session."""
+    """Average of the models of all tasks in this session so far; None before the first task."""
     received = 0
 
     @classmethod
@@ -112,7 +113,7 @@ class AFL(RoundClient):
         return AgnosticStep(await self.trained(task.params), loss)
 
     def learn(self, news: GlobalModel) -> None:
-        """Use the model, without counting it in the average, in which only the models of tasks count."""
+        """Use the model, but leave it out of the average: only the models of tasks count there."""
         self.params = news.params
 
     def take(self, params: Vector) -> None:

@@ -53,7 +53,7 @@ class ClusteredFLSettings(RoundSettings):
     progress: Weight = 0.4
     """Second condition for a split: a client's update is still longer than this share of the longest."""
     separation: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Minimum difference of the parts: sqrt((1 - cos)/2) of the most similar updates across."""
+    """Minimum difference of the parts: sqrt((1 - cos)/2) of the most similar updates of both parts."""
     smallest: Count = 3
     """Minimum number of clients in a cluster that is split."""
 

@@ -92,7 +92,7 @@ class FLoRAServer(RoundServer):
     """Server that stacks adapters."""
 
     products: Vector | None = None
-    """Sum of the products of all rounds."""
+    """Sum of the products of all rounds so far; None before the first."""
     stack: Stack | None = None
     """Stack of the last round."""
     version = 0

@@ -66,7 +66,8 @@ class PFedSimSettings(RoundSettings):
     """For each client, mix the backbones of clients with similar heads."""
 
     warm_up: CountOrZero = 100
-    """First rounds, of federated averaging (the paper's generalization phase; half of all in its code)."""
+    """Number of first rounds, with federated averaging (the paper's generalization phase; its code uses half
+    of all rounds)."""
     similarity: Literal["per-class", "whole"] = "per-class"
     """Mean cosine of the rows of each class, or cosine of the heads' whole weights."""
 

@@ -35,7 +35,8 @@ class FedericoSettings(PatienceSettings):
     soon as there are many samples; or their mean."""
     losses_on: Literal["train", "validation", "batch"] = "train"
     """Samples of the losses: the client's training samples (the paper), the held-out ones
-    (data.validation_share), or a batch, scaled to the number of all samples."""
+    (data.validation_share), or a batch. With `losses = "sum"`, their mean loss is multiplied by the number
+    of training samples."""
     temperature: PositiveWeight = 1.0
     """Divisor of the losses in the softmax; a larger divisor gives more equal weights."""
     local_steps: Count | None = None

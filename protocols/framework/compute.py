@@ -45,7 +45,7 @@ class Compute(ABC):
     samples: int
     """Number of the client's own training samples."""
     steps_per_epoch: int
-    """Training steps of one pass over the client's samples, without the last incomplete batch."""
+    """Training steps of one pass over the client's samples, without the last incomplete batch; at least 1."""
     classes: int
     """Number of classes in the data set, including classes without samples of this client."""
     learning_rate: float

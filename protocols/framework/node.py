@@ -65,12 +65,14 @@ class Node(Actor):
     rng: np.random.Generator
     """Random stream of this client, derived from the scenario's seed; use no other source of randomness."""
     newcomer = False
-    """True if the client joined after the start and does not have a trained model yet."""
+    """True from a join, a rejoin without state, or a restart until the client has received a model to
+    start from, or starts from its own initial model."""
     late = False
-    """True if the client joined or rejoined after the start."""
+    """True if the client joined, rejoined or was restarted after the start."""
 
     finished: bool
-    """True if the budget is exhausted and all jobs are done; the client then only answers its peers."""
+    """True if the budget is exhausted and all jobs are done, or if the server's rounds are over. The
+    client then only answers its peers."""
     compute: Compute
     _components: tuple[NodeListener, ...] = ()
     _message_listeners: tuple[NodeListener, ...] = ()

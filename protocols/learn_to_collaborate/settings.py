@@ -49,7 +49,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     hypernetwork_learning_rate: PositiveWeight = 0.01
     """Step size of the hypernetwork's SGD (the authors' code)."""
     hypernetwork_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Momentum of this SGD (the authors' code)."""
+    """Momentum of the hypernetwork's SGD (the authors' code)."""
 
     search_steps: Count = 100
     """Maximum number of steps in the search for a client's best weights."""
@@ -74,7 +74,8 @@ class LearnToCollaborateSettings(ProtocolSettings):
     least: PositiveWeight = 0.7
     """Least weight of a collaborator, relative to an equal share (epsilon) or to the client's own."""
     equilibrium: Literal["iterative", "at-once"] = "iterative"
-    """Coalitions by algorithm 1, with new searches among the remaining clients, or algorithm 2, without."""
+    """Coalitions by algorithm 1, with new searches among the remaining clients, or by algorithm 2,
+    without new searches."""
 
     inside: Literal["gossip", "pareto"] = "gossip"
     """Training in a coalition of several: members train and average their models in pairs, or each member

@@ -68,7 +68,7 @@ class GraphLearning:
     """Similarity of heads: cosine of the whole weight matrices; mean cosine of each class's rows, divided by
     the largest mean of all peers (the authors' code); or the same for all (Table 3)."""
     confidence: Literal["samples", "equal", "none"] = "samples"
-    """Factor gamma: shares of the samples, 1/M, or 1 (Table 3)."""
+    """Factor gamma: shares of the samples, equal shares, or 1 (Table 3)."""
     norm: Literal["l2", "l1"] = "l2"
     """Norm of the weights in the regularizer."""
     degree_gradient: bool = True

@@ -31,7 +31,7 @@ class MaplSettings(ProtocolSettings):
     temperature: PositiveWeight = 100.0
     """Temperature tau of the contrastive losses."""
     prototype_temperature: PositiveWeight | None = None
-    """Temperature of l_proto; by default the same."""
+    """Temperature of l_proto; by default `temperature`."""
     loss_variant: Literal["paper", "code"] = "paper"
     """Losses as in the paper, or as in the authors' code."""
 
@@ -44,7 +44,7 @@ class MaplSettings(ProtocolSettings):
     graph_learning_rate: PositiveWeight = 0.1
     """Step size of the weights (eta)."""
     graph_step: Literal["gradient", "sign"] = "gradient"
-    """Step along the gradient (paper), or along its sign, like the authors' Adam, created for each step."""
+    """Step along the gradient (paper), or along its sign, like the code with its new Adam for each step."""
     degree_gradient: bool = True
     """Treatment of the logarithm of the degree: with a gradient (paper), or as a constant (code). With the
     gradient, the client's own weight falls to 0 in time."""

@@ -23,7 +23,7 @@ from protocols.membership.swim import sample
 from protocols.membership.view import MembershipMessage, RandomSource, Tell
 
 Entry = tuple[str, int]
-"""Name and its age, in shuffles."""
+"""Name of a peer, and the age of this entry in shuffles."""
 
 
 @dataclass(frozen=True, slots=True)

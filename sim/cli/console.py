@@ -61,9 +61,10 @@ class StatusLine:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, line: str, share: float | None, elapsed_s: float, *, now: bool = False) -> bool:
-        """Show a line, and the finished share if it is known.
+        """Show a line, and on a terminal the finished share, if it is known.
 
-        Returns True if it was printed: once per minute, or always with `now`.
+        Without a terminal, the line is printed once per minute, or always with `now`. Returns True if the
+        line was printed; False on a terminal, and with `quiet`.
         """
         if self._bar is not None:
             self._bar.update(

@@ -65,7 +65,7 @@ def export(
     """Write the clients' models at the end of a run, or at TIME, to one file for each client.
 
     The tensors have the names of the torch module, so its `load_state_dict` accepts them. The
-    models are computed again from the last checkpoint at or before TIME, and compared with the run's
+    models are computed again from the last checkpoint at or before that time, and compared with the run's
     checksums. With --format peft, the adapters of each client are written to a separate folder.
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.

@@ -37,7 +37,7 @@ def parse_virtual_time(text: str) -> float:
 
 
 def refuse_address(address: str | None) -> None:
-    """Reject the address of an unused cluster, unless it comes from the environment."""
+    """Reject --address without `--on ray`, unless the environment has the same address."""
     if address is not None and address != os.environ.get("RAY_ADDRESS"):
         raise typer.BadParameter("needs --on ray; add --on ray, or remove --address", param_hint="--address")
 

@@ -1,4 +1,4 @@
-"""Append-only file of frames. If the writer crashes, all frames except the last are readable."""
+"""Append-only file of frames. If the writer crashes, all complete frames are readable."""
 
 import os
 import shutil

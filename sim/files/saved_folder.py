@@ -55,7 +55,7 @@ class Split:
         return [name for name in self.table.column_names if self.meaning(name).get("_type") == kind]
 
     def meaning(self, column: str) -> Mapping[str, Any]:
-        """Return the type of a column; empty for nested types."""
+        """Return the type of a column; empty if the type is unknown or written as a list."""
         found = self.meanings.get(column)
         return found if isinstance(found, dict) else {}
 

@@ -59,16 +59,16 @@ class ComparedRunData:
 
     @property
     def latencies_s(self) -> np.ndarray:
-        """Seconds from the sending of each message to its delivery."""
+        """Seconds from sending to delivery, for each delivered message."""
         sent = self.events.filter(pl.col("event") == "sent").select("message", start="time")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")
         both = sent.join(ended, on="message")
         return (both["end"] - both["start"]).to_numpy()
 
     def message_s(self, process_by_actor: Mapping[str, str]) -> dict[str, float]:
-        """Return the mean seconds from sending to delivery, by pair of actors of different processes.
+        """Return the mean seconds from sending to delivery, for each pair of a sender and a receiver.
 
-        If `process_by_actor` is empty, all pairs of actors count.
+        Pairs in the same process do not count, unless `process_by_actor` is empty.
         """
         sent = self.events.filter(pl.col("event") == "sent").select("message", "actor", "peer", start="time")
         ended = self.events.filter(pl.col("event") == "delivered").select("message", end="time")

@@ -100,7 +100,7 @@ def _shortened(scenario: Scenario, folder: Path) -> Scenario:
 def calibrated(scenario: Scenario, found: Calibration) -> dict[str, Any]:
     """Return the contents of the scenario with the measurements instead of its devices and network.
 
-    Loss, partitions and slow times are removed with them; membership is kept.
+    Of the two sections, only membership is kept: loss, partitions, slow times and other keys are removed.
     """
     contents = resolve_contents(scenario)
     kept = {key: contents["network"][key] for key in ("membership",) if key in contents["network"]}

@@ -17,9 +17,10 @@ _NEW_WIDTHS_MAX = 64  # of vectors from other processes: rows of a width stay al
 
 
 def codec_for_actors(kinds: Iterable[type], engine: Engine) -> Codec:
-    """Return the codec of messages of actors of these classes; it decodes vectors as handles of the engine.
+    """Return the codec of messages of actors of these classes. Vectors are decoded as handles of the engine.
 
-    It rejects vectors that are not finite, and vectors of more widths than any method uses.
+    The codec rejects vectors that are not finite, vectors wider than the widest vector of the engine, and
+    vectors of more new widths than any method uses.
     """
     new_widths: set[int] = set()
 

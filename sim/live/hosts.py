@@ -69,7 +69,11 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
 
 
 def hosts_by_process(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
-    """Return the machine of each process and the coordinator; processes that crash are on the first."""
+    """Return the machine of each process, and of the coordinator, which is on the first machine.
+
+    The first processes fill the machines in order, up to the `processes` of each. Further processes, such as
+    those of clients that crash, are on the first machine.
+    """
     slots = [host for host in hosts for _ in range(host.processes)]
     found = {COORDINATOR: hosts[0]}
     for number, process in enumerate(plan.actors):

@@ -12,15 +12,15 @@ from sim.world.membership.kinds import AllKnowing
 
 COORDINATOR = "coordinator"
 OWN_PROCESSES_MAX = 32
-"""Maximum number of clients with a separate process, as they crash or join later."""
+"""Maximum number of clients with a separate process, which they need because they crash or join later."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """Actors of each process, by its name.
 
-    kills, returns: times (seconds) at which a process is killed, and needed again. starts: times (seconds) at
-    which processes are needed that do not exist from the start.
+    kills, returns: times (seconds) at which a process is killed, and at which it is needed again. starts:
+    time (seconds) at which each process is needed that does not exist from the start.
     """
 
     actors: Mapping[str, tuple[str, ...]]

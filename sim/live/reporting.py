@@ -20,7 +20,7 @@ from sim.results.trace import Entry, Trace
 
 
 class StreamedTrace(Trace):
-    """Trace that stores no entries: each one goes to `tell` immediately.
+    """Trace that passes each entry to `tell` immediately, and stores no entries.
 
     The sending of a message is therefore recorded before the message leaves the process, and its delivery
     before any reply.
@@ -35,7 +35,9 @@ class StreamedTrace(Trace):
 
 
 class Reporter:
-    """Writer of a simulation's new data since the last call; its cost does not grow with earlier data.
+    """Writer of a simulation's data. Each call writes the data since the previous call.
+
+    The cost of a call does not grow with earlier data.
 
     names: the clients and servers of this process. sink: the destination.
     """
@@ -136,7 +138,7 @@ def save_state(simulation: Simulation, names: Collection[str], folder: Path, pro
 
 
 def read_state(folder: Path, process: str) -> dict[str, Any]:
-    """Read the last state from `save_state`; empty if the process was killed before."""
+    """Read the last state from `save_state`; empty if the process was killed before its first state."""
     path = state_path(folder, process)
     return dict(msgpack.unpackb(path.read_bytes())) if os.path.isfile(path) else {}
 

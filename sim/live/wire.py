@@ -36,7 +36,7 @@ class FrameHeader:
 
 
 class WireCallbacks:
-    """Callbacks of a `Wire`, which it calls in its thread."""
+    """Callbacks for incoming messages and connections. A `Wire` calls them in the wire's thread."""
 
     def message(self, process: str, stamp: FrameHeader, content: Buffer) -> None:
         """Handle an incoming message."""

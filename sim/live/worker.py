@@ -61,7 +61,7 @@ INBOX_BYTES = 2**30
 LIMITS = Limits(retry_max_s=0.5)
 """Limits of connections, with short retries to find processes that start later."""
 ALONE_S, ALONE_ELSEWHERE_S = 5.0, 120.0
-"""Time after which a process ends without a coordinator, on the same machine and on a different one."""
+"""Time without the coordinator after which a process ends: in a run on one machine, and on several."""
 STOP_S = 60.0
 """Maximum time for which a process may send its records after the coordinator's `Stop`."""
 _ALONE = "the coordinator has ended, or is not reachable"
@@ -74,9 +74,9 @@ class ProcessOrder:
     """Instructions that a process receives at its start.
 
     began_s: start of the run, for a process that starts during it. digest: hash of the scenario. addresses:
-    the addresses of all processes; empty for free ports of this machine. earlier: state of its clients from
-    earlier processes, by name. lives: number of earlier processes with this name. tells_by_wire: True if the
-    results folder is on another machine.
+    the addresses of all processes; empty for free ports of this machine. earlier: state of the process's
+    clients from earlier processes, by name. lives: number of earlier processes with this name.
+    tells_by_wire: True if the results folder is on another machine.
     """
 
     scenario: Path

@@ -1,4 +1,4 @@
-"""Your own data with clients: two moons, rotated by another angle for each client."""
+"""Your own data with clients: two moons, rotated by a different angle for each client."""
 
 import numpy as np
 from sklearn.datasets import make_moons

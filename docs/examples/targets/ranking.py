@@ -30,7 +30,8 @@ class Ranker(nn.Module):
 
 @dataclass(frozen=True)
 class ListLoss:
-    """ListNet (Cao et al., ICML 2007): cross-entropy between the two distributions of the first place."""
+    """ListNet (Cao et al., ICML 2007): cross-entropy between the probabilities of the
+    first place by the relevances and by the scores."""
 
     views: int = 1
 

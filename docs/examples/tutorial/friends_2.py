@@ -1,4 +1,4 @@
-"""Step 2: after each training, send the model to a random peer, which averages."""
+"""Step 2: after each training, send the model to a random peer, which averages both models."""
 
 from dataclasses import dataclass
 

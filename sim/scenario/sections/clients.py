@@ -23,8 +23,9 @@ class PeerStart(Settings):
 
     kind: Literal["peer"]
     patience: PositiveDuration = default("10 s")
-    """Time that a newcomer waits for the answer before it asks another peer, at most three in all. A peer
-    that is itself a newcomer replies without a model, and the newcomer asks another peer immediately."""
+    """Time that a newcomer waits for the answer before it draws a peer again, at most three times in all.
+    A peer that is itself a newcomer replies without a model; the newcomer then asks another peer immediately,
+    which does not count."""
 
 
 class MeanStart(Settings):
@@ -34,9 +35,9 @@ class MeanStart(Settings):
     peers: Count = 5
     """Number of peers that a newcomer asks."""
     patience: PositiveDuration = default("10 s")
-    """Time that a newcomer waits for answers; if there is none, it asks other peers, up to three times.
-    Peers that are themselves newcomers reply without a model; if all do, the newcomer asks others
-    immediately."""
+    """Time that a newcomer waits for answers; if there is none, it draws the peers again, up to three
+    draws in all. Peers that are themselves newcomers reply without a model; if all do, the newcomer asks
+    others immediately, which does not count."""
 
 
 _Newcomers = Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")]

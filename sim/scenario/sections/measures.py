@@ -30,7 +30,7 @@ class OwnMeasure(PluginSection):
     """The function: `my_file.py:function` or `package.module:function`. The part after the colon is the name
     of the measure in results."""
     better: Literal["higher", "lower"]
-    """Values that are better."""
+    """Direction: whether higher or lower values are better."""
 
     @property
     def measure(self) -> Measure:

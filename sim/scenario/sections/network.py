@@ -137,11 +137,11 @@ class Network(Settings):
     reorder_delay: PositiveDuration | None = None
     """Delay of a reordered datagram, in addition to its latency."""
     queue_limit: Count = 10_000
-    """Messages from one client to another that may wait for the transfer of an earlier one; further messages
-    are dropped and counted as "backlog"."""
+    """Messages from one client or server to another that may wait for the transfer of an earlier one;
+    further messages are dropped and counted as "backlog"."""
     uplink_queue: Size | None = None
-    """Bytes in transfer or waiting at one client's uplink, for all receivers together. A message that does
-    not fit is dropped and counted as "uplink queue", unless the uplink is empty."""
+    """Bytes in transfer or waiting at the uplink of one client or server, for all receivers together. A
+    message that does not fit is dropped and counted as "uplink queue", unless the uplink is empty."""
     finite: bool = False
     """True if receivers drop messages with a value that is not finite, and count them as "not finite"; this
     computes pending values. On real sockets receivers always do this."""

@@ -14,4 +14,4 @@ class Supervision(Settings):
     on_failure: Literal["stop", "restart"] = "stop"
     """Stop the client, or restart it."""
     max_restarts: Annotated[NonNegativeInt, Within(0, 1000)] = 3
-    """Number of restarts after which the client is stopped."""
+    """Maximum number of restarts; the next failure stops the client."""
