@@ -1,13 +1,18 @@
 """Training settings of a simulated client."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sim.learning.architecture import Architecture
-from sim.learning.augmentation import Augmentation
 from sim.learning.engine.graph.batches import Sampling
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.objectives import Objective
 from sim.learning.schedules import Schedule
+
+if TYPE_CHECKING:
+    from sim.learning.augmentation import Augmentation
 
 
 @dataclass(frozen=True)

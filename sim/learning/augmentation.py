@@ -4,7 +4,7 @@ It applies torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGr
 RandomApply([GaussianBlur]) and RandomHorizontalFlip (MAPL, appendix A.3, table 8) to the images of all
 clients at once. Differences from torchvision:
 
-- The random numbers of an image are a pure function of its 64-bit key (`image_keys`).
+- The random numbers of an image are a pure function of its 64-bit key (`batches.image_keys`).
 - Images keep their size. A crop is only ever enlarged, where antialiasing makes no difference.
 - The side of the blur's kernel is a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has
   no default.
@@ -23,14 +23,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.kernel.random import key, splitmix64_array
+from sim.kernel.random import splitmix64_array
 
 CROP_TRIES = 10
 """Number of rectangles that are drawn until one fits in the image, before the centered crop is used."""
 
 _NUMBERS = 2 * CROP_TRIES + 12  # drawn per image
-# Separates these random numbers from those of the batches, which come from the same keys.
-_PURPOSE = np.array([key(0, "augmentation")], np.uint64)
 _BLENDS = np.array(list(permutations(range(3))))  # brightness 0, contrast 1, saturation 2
 _CONTRAST, _SATURATION = 1, 2
 _GRAY = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as torchvision rounds it
@@ -105,17 +103,6 @@ class ImageChangeParameters:
 
 
 # Drawing --------------------------------------------------------------------------------------------------
-
-
-def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int) -> np.ndarray:
-    """Return a key per image, uint64 [clients, views * batch_size]: all first views, then all second views.
-
-    keys: uint64 [clients], one per (seed, client, purpose). steps: int64 [clients], the number of the batch.
-    """
-    of_steps = splitmix64_array(splitmix64_array(keys, _PURPOSE), steps.astype(np.uint64))
-    views_, positions = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
-    images = (views_[:, None] << np.uint64(32)) + positions
-    return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
 def draw_change_parameters(

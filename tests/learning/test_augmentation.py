@@ -19,10 +19,10 @@ from sim.learning.augmentation import (
     ImageChangeParameters,
     apply,
     draw_change_parameters,
-    image_keys,
     kernel_size,
 )
 from sim.learning.engine import ClientData, Engine, Optimizer
+from sim.learning.engine.graph.batches import image_keys
 from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision

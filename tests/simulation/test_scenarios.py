@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.images import ImageData
@@ -238,17 +237,20 @@ def images_read_once() -> Iterator[None]:
 def protocol_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Filled with the modules of protocols in which computed numbers are read, by what way ever."""
     found: list[str] = []
-    tensor = Vector.tensor
 
-    def noting(self: Vector) -> torch.Tensor:
-        frame = sys._getframe(1)
-        while frame is not None and not frame.f_globals["__name__"].startswith("protocols."):
-            frame = frame.f_back
-        if frame is not None:
-            found.append(frame.f_globals["__name__"])
-        return tensor(self)
+    def noting(read: Callable[[Vector], Any]) -> Callable[[Vector], Any]:
+        def noted(self: Vector) -> Any:
+            frame = sys._getframe(1)
+            while frame is not None and not frame.f_globals["__name__"].startswith("protocols."):
+                frame = frame.f_back
+            if frame is not None:
+                found.append(frame.f_globals["__name__"])
+            return read(self)
 
-    monkeypatch.setattr(Vector, "tensor", noting)
+        return noted
+
+    for name in ("tensor", "numpy"):
+        monkeypatch.setattr(Vector, name, noting(getattr(Vector, name)))
     return found
 
 

@@ -124,7 +124,7 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
         (
             QUADRATIC,
             ["clients.count=20000"],
-            'topology.kind = "complete": has 199,990,000 links',
+            'topology.kind = "complete": 20,000 clients have 199,990,000 links',
         ),
         (
             QUADRATIC,
@@ -138,12 +138,12 @@ def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
                 "data.samples=2",
                 'clients.topology={kind="erdos-renyi", probability=1e-9}',
             ],
-            "topology.probability = 1e-09 leaves 20,000 of clients.count = 20000 without a neighbor",
+            "topology.probability = 1e-09: on average, 20,000 of the 20000 clients have no neighbor",
         ),
         (
             QUADRATIC,
             ["clients.count=20000", 'clients.topology={kind="clusters", count=2}'],
-            'topology.kind = "clusters": has 99,990,000 links',
+            'topology.kind = "clusters": 20,000 clients have 99,990,000 links',
         ),
         (
             SMALL,

@@ -180,5 +180,5 @@ def test_the_names_of_the_dead_are_not_kept() -> None:
 
 
 def test_a_shuffle_must_fit_into_a_view() -> None:
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="must be from 1 to view_size"):
         overlay(5, view=4, shuffle=5)

@@ -112,7 +112,7 @@ def test_what_is_no_table_at_all(tmp_path: Path, trace: Trace, content: bytes, p
     [
         (BANDWIDTHS, "a,b\n1,2\n", "line 1: has no column up_mean, but a, b; must have up_mean, down_mean"),
         (BANDWIDTHS, "up_mean,down_mean\n", "has no rows; must have at least one"),
-        (BANDWIDTHS, "up_mean,down_mean\n1,2\n\n3", "line 4: has 1 values; must have 2: up_mean, down_mean"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,2\n\n3", "line 4: has 1 value; must have 2: up_mean, down_mean"),
         (BANDWIDTHS, "up_mean,down_mean\n1,x\n", "line 2: down_mean = 'x': must be a number from 1 to 1e"),
         (BANDWIDTHS, "up_mean,down_mean\n0,5\n", "line 2: up_mean = '0': must be a number from 1"),
         (BANDWIDTHS, f"up_mean,down_mean\n1,{'9' * 6000}\n", r"down_mean = '9+\.\.\.: must be a number"),

@@ -159,7 +159,7 @@ def test_a_changed_figure_is_found(packed: dict[str, Path], tmp_path: Path) -> N
     )
     assert said.exit_code == 1
     assert "distance.mean: published" in said.stdout
-    assert "\n1 of 1 repeated run is not equal, of 1 run in the archive; " in said.stdout
+    assert "\n1 of 1 repeated run is not equal; the archive has 1 run; " in said.stdout
     assert "the archive is not reproduced" in said.stderr
 
 
@@ -402,7 +402,7 @@ def test_a_forged_table_is_found(compared: Path, tmp_path: Path) -> None:
     )
     assert found and found[1].endswith("/comparison/table.csv") and float(found[2]) != 0.125
     assert "\ntables: 3 of 4 equal to those computed from the archived runs\n" in said.stdout
-    assert "\n1 of 1 repeated run is equal, of 12 runs in the archive; " in said.stdout
+    assert "\n1 of 1 repeated run is equal; the archive has 12 runs; " in said.stdout
     written = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
     assert written["verdict"] == "not equal"
     assert [each["verdict"] for each in written["tables"]].count("equal") == 3

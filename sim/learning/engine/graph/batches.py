@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 
 import numpy as np
 
-from sim.kernel.random import splitmix64_array
+from sim.kernel.random import key, splitmix64_array
 
 Sampling = Literal["shuffled", "replacement"]
 """Method by which clients draw their training samples."""
@@ -17,6 +17,8 @@ Sampling = Literal["shuffled", "replacement"]
 _ROUNDS = 6
 # Samples of a client up to which the keyed sort of all of them is cheaper than the network for one batch.
 _SORTED_MAX = 64
+# Separates the random numbers of augmentation from those of the batches, which come from the same keys.
+_AUGMENTATION = np.array([key(0, "augmentation")], np.uint64)
 
 
 def samples_of_batch(sampling: Sampling, batch_size: int, samples: int) -> int:
@@ -172,3 +174,16 @@ def _mix(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
 def _uniform_below(bits: np.ndarray, limit: np.ndarray) -> np.ndarray:
     # 53 random bits times the limit: the bias is below limit / 2^53.
     return ((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 * limit).astype(np.int64)
+
+
+def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int) -> np.ndarray:
+    """Return a key for the augmentation of each image, uint64 [clients, views * batch_size].
+
+    The first views of all images come first, then all second views.
+
+    keys: uint64 [clients], one per (seed, client, purpose). steps: int64 [clients], the number of the batch.
+    """
+    of_steps = splitmix64_array(splitmix64_array(keys, _AUGMENTATION), steps.astype(np.uint64))
+    views_, positions = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
+    images = (views_[:, None] << np.uint64(32)) + positions
+    return splitmix64_array(of_steps[:, None], images.reshape(1, -1))

@@ -1,25 +1,30 @@
 """Jobs of clients for training, gradients and losses, and their draws of samples."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.backends.kernels import Computed, ModelKernel
 from sim.learning.engine.graph.batches import (
     Sampling,
     draw_batches,
     draw_batches_of_one_client,
     first_positions,
+    image_keys,
 )
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import aligned_to_cache_lines, index_tensor
+
+if TYPE_CHECKING:
+    from sim.learning.augmentation import Augmentation
 
 # In one call on a CPU; larger groups are cut.
 _CHUNK_BYTES = 16 * 2**20  # of gathered samples and parameters that stay in the cache (measured)
