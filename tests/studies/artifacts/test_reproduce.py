@@ -114,7 +114,7 @@ def test_an_archive_is_reproduced_elsewhere(packed: dict[str, Path], tmp_path: P
     done = elsewhere(packed[name], tmp_path, "--runs", "2")
     assert done.returncode == 0, done.stderr
     said = "1 of 1 repeated run is equal" if name == "run_of" else "2 of 2 repeated runs are equal"
-    assert f"\n{said}, of " in done.stdout and "tables: " not in done.stdout
+    assert f"\n{said}; the archive has " in done.stdout and "tables: " not in done.stdout
     assert ("executes code of the archive: " in done.stderr) == (name == "run_of")
     said = json.loads((tmp_path / "reproduced-a" / "reproduction.json").read_text(encoding="utf-8"))
     assert said["verdict"] == "equal"
