@@ -42,9 +42,9 @@ def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.
 class CandidateLosses:
     """Losses of a candidate: the last one, and the tracked loss L as it was after `round`.
 
-    tried: whether the candidate was evaluated since it joined or returned; if not, it is chosen before all
-    others. True for candidates that are present at the start: all are equally new, and L = 0 ranks each of
-    them first until it is evaluated.
+    tried: False from the time at which the candidate joins or returns until it is evaluated; it is then
+    chosen before all others. Candidates that are present at the start start with True: L = 0 already ranks
+    them first.
     """
 
     last: float = 0.0

@@ -121,8 +121,9 @@ class TimeForPeers(RelativePace):
     def earn(self, steps: float, share: float, called_for: float) -> None:
         """Add the time earned by an iteration of `steps` training steps.
 
-        share: share of the time for peers, if this client is behind. called_for: gradients that peers request
-        on average in an iteration of a client as fast as they are; doubled while the pace is unknown.
+        share: share of the time for peers, if this client is behind. called_for: average number
+        of gradients that peers request during one iteration, for a client that is as fast as its peers.
+        While the pace is unknown, the client earns twice this number.
         """
         self.pace, self.was_far_behind = self.own_pace, self.is_far_behind
         if self.pace is None:

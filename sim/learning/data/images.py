@@ -113,8 +113,9 @@ class ImageData(LabelledData):
             )
             raise UserError(
                 f'data.name = "{self.name}": files not found in {root} ({folder.chosen_by}), and {failure}.\n'
-                "Put the files of one of these lines there (each may be compressed as .gz or .xz), or name "
-                f"another folder with --data-dir or {FOLDER_VARIABLE}:\n{looked_at}"
+                "Put all files of one line below into the folder that the line names (each file may be "
+                "compressed as .gz or .xz), or name another data folder with --data-dir or "
+                f"{FOLDER_VARIABLE}:\n{looked_at}"
             )
         return layout.read(ImageFolder(f'data.name = "{self.name}"', root / layout.folder), self)
 
