@@ -6,9 +6,22 @@ from collections.abc import Callable, Sequence
 
 from protocols.shared.server_rounds import RoundSettings
 from sim.core.lives import ClientLife, least_iterations
-from sim.core.rules import RunRules
-from sim.kernel.clock import VirtualLoop
+from sim.core.rules import ClientBudget, RunRules
+from sim.kernel.clock import Deadlock, VirtualLoop
 from sim.world.churn.schedule import ChurnEvent
+
+_IDLE_ITERATIONS = 100  # of a client, after which an unused budget ends the run
+
+
+class UnusedBudget(Deadlock):
+    """Error: no client uses its budget, which is the only end of the run."""
+
+    problem = (
+        "run.budget: this run would never end. At {} s, a client has finished "
+        f"{_IDLE_ITERATIONS} iterations, but no client has used any of its budget. A budget of steps "
+        "counts only `train`, and a budget of samples only `train` and `gradient`. For a method that trains "
+        "in `apply`, set a budget of time, bytes or energy, or set run.duration or run.iterations"
+    )
 
 
 class EvaluationsByIteration:
@@ -36,6 +49,7 @@ class EvaluationsByIteration:
         settings = rules.settings
         has_last_round = isinstance(settings, RoundSettings) and settings.rounds is not None
         self._may_finish = rules.budget is not None or has_last_round
+        self._only_end = None if has_last_round else _only_end(rules)
         # Iterations of the next evaluation and of the end; 0 for none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
@@ -49,6 +63,14 @@ class EvaluationsByIteration:
         """Record that a client has done this many iterations, or has just finished."""
         if iterations == self._next_evaluation or iterations == self._last_iteration or self._may_finish:
             self.check()
+        if iterations == _IDLE_ITERATIONS and self._only_end is not None and self._is_unused(self._only_end):
+            self._loop.call_at_observer(self._loop.time(), self._end_unused)
+
+    def _is_unused(self, budget: ClientBudget) -> bool:
+        return not any(client.work.share_of(budget) for client in self._clients)
+
+    def _end_unused(self) -> None:
+        raise UnusedBudget(self._loop.time(), [])
 
     def check(self) -> None:
         """Evaluate or stop after this instant if every client that is up has done the iterations.
@@ -92,3 +114,11 @@ class EvaluationsByIteration:
             if event.kind in ("join", "rejoin") and event.time_s > self._loop.time()
             for index in event.clients
         )
+
+
+def _only_end(rules: RunRules) -> ClientBudget | None:
+    """Return the budget of steps or samples if no other rule ends the run."""
+    budget = rules.budget
+    others = rules.duration_s, rules.iterations, rules.converged
+    is_counted = budget is not None and budget.kind in ("steps", "samples")
+    return budget if is_counted and others == (None, None, None) else None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.framework.client import Client
+from sim.core.evaluations_by_iteration import UnusedBudget
 from sim.core.simulation import Simulation
 from sim.errors import UserError
 from tests.draws import examples
@@ -110,6 +111,45 @@ def test_who_has_finished_holds_up_no_evaluation() -> None:
     with ran(BY_BUDGET, *everys[:2], "devices.override=[{clients=[1], slowdown=4}]") as world:
         # By 4 s client 1 has done 2 iterations of 2 s, and the others have finished.
         assert world.observer.metrics.series("all", "alive").times.tolist() == [0.0, 4.0]
+
+
+class NeverTrains(Client):
+    """It computes without `train`."""
+
+    async def step(self) -> None:
+        await self.sleep(0.5)
+
+
+@pytest.mark.parametrize("kind", ["steps", "samples"])
+def test_a_budget_that_nobody_uses_ends_the_run_with_the_reason(kind: str) -> None:
+    with (
+        pytest.raises(UnusedBudget, match=rf"At 50 s, a client has finished 100 iterations.*{kind}"),
+        ran(BY_BUDGET, f"{HERE}:NeverTrains", f"run.budget.{kind}=5"),
+    ):
+        pass
+    for end, time_s in (("run.duration=60 s", 60.0), ("run.iterations=110", 55.0)):
+        with ran(BY_BUDGET, f"{HERE}:NeverTrains", f"run.budget.{kind}=5", end) as world:
+            assert world.loop.time() == time_s
+
+
+def test_a_budget_of_time_needs_no_training() -> None:
+    with ran(BY_BUDGET, f"{HERE}:NeverTrains", "run.budget.time=53 s") as world:
+        assert world.loop.time() == 53.0
+
+
+def test_a_budget_that_one_client_uses_ends_no_run_early() -> None:
+    with ran(BY_BUDGET, f"{HERE}:OnlyTheFirstTrains", "run.budget.steps=1", "run.seed=1") as world:
+        assert steps_of(world) == [1, 1, 1, 1]
+
+
+class OnlyTheFirstTrains(Client):
+    """The first client trains early, the others after more iterations than an unused budget is allowed."""
+
+    async def step(self) -> None:
+        if self.name == "client-0" or self.iterations > 150:
+            self.params = await self.train(1)
+        else:
+            await self.sleep(0.5)
 
 
 # --- what is counted ----------------------------------------------------------------------------------------
