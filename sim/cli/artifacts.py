@@ -33,6 +33,7 @@ def pack(
     out: Annotated[
         Path | None, Option(help="The archive to write; by default the folder's name with .zip.")
     ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier archive.")] = False,
     reports: Annotated[bool, Option("--reports", help="Include the pages of the runs.")] = False,
     no_events: Annotated[
         bool, Option("--no-events", help="Leave out the tables of all messages, which are large.")
@@ -59,7 +60,12 @@ def pack(
 
         license_ = license_ or UNLICENSED
         chosen = PackOptions(
-            reports=reports, events=not no_events, data=not no_data, license=license_, source=source
+            reports=reports,
+            events=not no_events,
+            data=not no_data,
+            license=license_,
+            source=source,
+            overwrite=overwrite,
         )
         packed = pack(study, out, chosen)
     for each in packed.left_out:

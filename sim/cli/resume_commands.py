@@ -114,8 +114,14 @@ def fork(
 
 def explain(
     directory: options.Run,
-    at: Annotated[float, Option(help="Virtual time; all events of that time are included.", **options.TIME)],
     client: Annotated[str, Option(help="Number or name of the client: 4 or client-4.")],
+    at: Annotated[
+        float | None,
+        Option(
+            help="Virtual time; all events of that time are included. By default, the end of the run.",
+            **options.TIME,
+        ),
+    ] = None,
     made_of: Annotated[
         bool,
         Option(
@@ -151,7 +157,7 @@ def explain(
             return
         from sim.run.resume.explain import explained_client
 
-        rows = explained_client(directory, at, client, **settings)
+        rows = explained_client(directory, client, at, **settings)
     list_pairs(rows)
 
 

@@ -34,3 +34,15 @@ def test_those_in_the_same_assigned_cluster_are_joined() -> None:
     assert graphs.graph_at(view, 2.5, range(4)) == graphs.Graph(1.0, 1.0, 0.0)
     assert graphs.graph_at(view, 3.0, range(4)) == graphs.Graph(0.0, 0.0, 2.0)
     assert graphs.graph_at(view, 0.5, range(4)) == graphs.Graph(None, None, None)
+
+
+def test_without_clusters_those_with_the_same_classes_belong_together() -> None:
+    counts = [[5, 0, 3], [0, 2, 2], [1, 0, 9], [4, 4, 0]]
+    view: Any = SimpleNamespace(clusters=None, get={"class_counts": counts}.get)
+    assert graphs.true_clusters(view) == [0, 1, 0, 2]
+    # Clients 1 and 3 have no peer with their classes, so their rows do not count.
+    weights = {(0, 2): 1.0, (2, 0): 0.5, (2, 1): 0.5, (1, 0): 1.0}
+    assert graphs.row_distance(weights, [0, 1, 0, 2], range(4)) == pytest.approx((0.0 + 1.0) / 2)
+    assert np.isnan(graphs.row_distance(weights, [0, 1, 2, 3], range(4)))
+    nothing: Any = SimpleNamespace(clusters=None, get={}.get)
+    assert graphs.true_clusters(nothing) is None

@@ -1,5 +1,6 @@
 """What a client holds and waits for at a moment of a run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.run.setup import builder
 from sim.run.setup import engine as engine_of
+from tests.protocols.worlds import churn
 from tests.resume.test_resume import coterie
 from tests.simulation.worlds import QUADRATIC, load, run
 
@@ -99,6 +101,26 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
     assert rows["device"] == "busy since 2 s, 0 jobs queued, 2 training steps so far"
     assert rows["activity"].startswith("trains; iteration 3") and "waits for its device" in rows["activity"]
     assert set(rows) == {"client", "device", "activity", "mailbox", "peers", "finished", "iterations"}
+
+
+def test_without_a_time_the_end_is_explained(tmp_path: Path) -> None:
+    returns = churn("crash", 1, "1 s") + churn("rejoin", 1, "2500 ms", "keep")
+    path = run(tmp_path, QUADRATIC + returns, "devices.step_time=1 s", "run.evaluate_every=1 s").directory
+    end_s = json.loads((path / "summary.json").read_text())["virtual_seconds"]
+    for client, more in ((0, ""), (1, "; joined, returned or was restarted after the start")):
+        shown = coterie("explain", path, "--client", client)
+        assert shown.exit_code == 0, shown.output
+        assert shown.stdout == coterie("explain", path, "--at", f"{end_s} s", "--client", client).stdout
+        rows = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
+        assert rows["client"] == f"client-{client}, up at {end_s:g} s{more}"
+        assert not {"late", "newcomer"} & set(rows)
+    for name in ("summary.json", "checksums.json"):  # as a killed process leaves its files
+        (path / name).unlink()
+    path.rename(path.with_name(f".{path.name}.0123abcd"))
+    refused = coterie("explain", path, "--client", 0)
+    assert refused.exit_code == 2
+    assert "--at: is missing" in refused.stderr
+    assert coterie("explain", path, "--client", 0, "--at", "1 s").exit_code == 0
 
 
 def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.devices.device import BUSY
 from sim.world.participants import client_number
 
-_OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
+_OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe", "late", "newcomer")
 _OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all values from the log
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # an address in an ended process
 _SHOWN_MAX = 200  # characters of a value
@@ -34,21 +34,26 @@ _SHOWN_MAX = 200  # characters of a value
 
 def explained_client(
     path: Path,
-    time_s: float,
     client: int | str,
+    time_s: float | None = None,
     *,
     data_dir: Path | None = None,
     code: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> list[tuple[str, str]]:
-    """Return rows of name and value about a client, after all events at `time_s`.
+    """Return rows of name and value about a client, after all events at `time_s`, by default the run's end.
 
     client: its number or name. Replays the log of the run up to that time, even if the run was killed.
     `notice` gets a line about code that has changed since the run. Raises UserError if there is no such
-    client, or if the log ends before that time.
+    client, if the log ends before that time, or if neither the time nor the run's end is known.
     """
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)
+        time_s = replay.end_s if time_s is None else time_s
+        if time_s is None:
+            raise UserError(
+                f"--at: is missing, and {path} has no complete results that state the end of the run"
+            )
         replay.run_until(time_s)
         return list(replay.described(life))
 
@@ -165,7 +170,10 @@ def replaying(
 
 def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
     actor = client.actor
-    yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
+    text = f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
+    if actor is not None and actor.late:
+        text += "; joined, returned or was restarted after the start"
+    yield "client", text
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
         yield "state", "none: the client has not joined yet, or its state is lost"

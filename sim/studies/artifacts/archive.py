@@ -109,6 +109,16 @@ def write_archive(path: Path, members: Mapping[str, Member], files: FileList) ->
         new.unlink(missing_ok=True)
 
 
+def is_archive(path: Path) -> bool:
+    """Return True if a file is an archive with a list of its files."""
+    try:
+        require_regular(path)
+        with zipfile.ZipFile(path) as archive:
+            return LIST in archive.namelist()
+    except (UserError, OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
+
+
 def _add(archive: zipfile.ZipFile, name: str, content: Member) -> None:
     entry = zipfile.ZipInfo(name, _TIME)
     entry.compress_type, entry.create_system, entry.external_attr = _TEXT, 3, _PLAIN << 16

@@ -31,6 +31,7 @@ from sim.studies.artifacts.archive import (
     FileList,
     Member,
     PackedRun,
+    is_archive,
     name_problem,
     size_and_hash,
     write_archive,
@@ -57,7 +58,7 @@ class PackOptions:
 
     reports: pages of the runs. events: tables of all messages, and logs. data: files that the scenarios name.
     license: SPDX identifier, URL or text. source: address of coterie's source; by default the one in the
-    metadata of its package, if any.
+    metadata of its package, if any. overwrite: replace an earlier archive.
     """
 
     reports: bool = False
@@ -65,6 +66,7 @@ class PackOptions:
     data: bool = True
     license: str = UNLICENSED
     source: str | None = None
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,7 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     study = Path(os.path.abspath(study))  # without ".."
     sweeps, runs, lacking = _find_runs(study)
     out = Path(f"{study.name}.zip") if out is None else out
-    if os.path.lexists(out):
-        raise UserError(f"--out {out}: already exists; move it, or name another file")
+    _require_free(out, options.overwrite)
     contents = _Contents(options, source, left_out=dict.fromkeys(lacking))
     loaded = [(path, load_checked(path)) for path in runs]
     for _, run in loaded:
@@ -146,6 +147,16 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
     return Packed(out, files, tuple(contents.left_out), tuple(warnings), source)
+
+
+def _require_free(out: Path, overwrite: bool) -> None:
+    """Raise UserError if a file exists, unless it is an archive that may be replaced."""
+    if not os.path.lexists(out):
+        return
+    if not overwrite:
+        raise UserError(f"--out {out}: already exists; pass --overwrite to replace it, or name another file")
+    if out.is_symlink() or not is_archive(out):
+        raise UserError(f"--out {out}: is not an archive of coterie, so --overwrite does not replace it")
 
 
 def _find_runs(study: Path) -> tuple[list[Path], list[Path], list[str]]:

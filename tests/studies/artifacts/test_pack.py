@@ -245,6 +245,25 @@ def test_files_with_odd_names_are_left_out_or_refused(tmp_path: Path) -> None:
     open_archive(tmp_path / "a.zip", tmp_path / "out")
 
 
+def test_only_an_archive_is_replaced_and_only_on_request(tmp_path: Path) -> None:
+    run, again = run_of(tmp_path), PackOptions(overwrite=True)
+    mine, archive = tmp_path / "mine.zip", tmp_path / "a.zip"
+    with zipfile.ZipFile(mine, "w") as other:
+        other.writestr("letter.txt", "x")
+    (tmp_path / "link.zip").symlink_to(archive)
+    pack(run, archive)
+    before, kept = archive.read_bytes(), mine.read_bytes()
+    archive.write_bytes(before + b"\0")  # still readable
+    with pytest.raises(UserError, match="already exists; pass --overwrite"):
+        pack(run, archive)
+    pack(run, archive, again)
+    assert archive.read_bytes() == before
+    for path in (mine, tmp_path / "link.zip", tmp_path / "world.toml", run):
+        with pytest.raises(UserError, match="is not an archive of coterie"):
+            pack(run, path, again)
+    assert mine.read_bytes() == kept
+
+
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     (tmp_path / "empty").mkdir()
