@@ -4,9 +4,11 @@
 the edges, and the l1 of rows (figure 6 of SCooL's paper). It prints them at the end among the clients that
 are up, and after the given number of rounds among all clients, with the remaining weight of departed
 clients. For a method that assigns clusters, such as IFCA, the graph joins the clients of the same cluster.
+If the data have no clusters, the true graph joins the clients with the same classes.
 """
 
 import argparse
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +35,8 @@ class Graph:
 def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[int]) -> float:
     """Return the mean over members of sum_j |w_ij - w*_ij| (0 to 2), with each row divided by its sum.
 
-    SCooL, figure 6. w* is equal for all members of the client's cluster.
+    SCooL, figure 6. w* is equal for all members of the client's cluster. Clients that are alone in their
+    cluster have no true row and do not count; NaN if all are.
     """
     place = {client: index for index, client in enumerate(members)}
     of = np.asarray(clusters)[list(members)]
@@ -42,16 +45,34 @@ def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[in
     for (i, j), weight in weights.items():
         if i in place and j in place:
             found[place[i], place[j]] = weight
-    rows = [matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-12) for matrix in (found, truth)]
+    has_peers = truth.any(axis=1)
+    if not has_peers.any():
+        return math.nan
+    rows = [
+        matrix[has_peers] / np.maximum(matrix[has_peers].sum(axis=1, keepdims=True), 1e-12)
+        for matrix in (found, truth)
+    ]
     return float(np.abs(rows[0] - rows[1]).sum(axis=1).mean())
+
+
+def true_clusters(view: RunView) -> list[int] | None:
+    """Return the cluster of each client: the data's, or else of the same classes; None for neither."""
+    if view.clusters is not None:
+        clusters: list[int] = view.clusters.tolist()
+        return clusters
+    counts = view.get("class_counts")
+    if counts is None:
+        return None
+    classes = [tuple(np.flatnonzero(row).tolist()) for row in counts]
+    numbers = {found: number for number, found in enumerate(dict.fromkeys(classes))}
+    return [numbers[found] for found in classes]
 
 
 def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
     """Return the last graph up to a virtual time, among the given clients."""
-    weights = _weights(view, time_s)
-    if view.clusters is None or weights is None:
+    weights, clusters = _weights(view, time_s), true_clusters(view)
+    if clusters is None or weights is None:
         return Graph(None, None, None)
-    clusters = view.clusters.tolist()
     scaled = weights_over_largest(weights) if view.get("graph", "weights_are_shares") else weights
     found = graph_summary(scaled, clusters, members, threshold=view.edge_threshold)
     return Graph(found["edge_precision"], found["edge_recall"], row_distance(weights, clusters, members))
