@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,13 +14,15 @@ from protocols.cobo.asynchronous import OWED_MAX, CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
 from protocols.cobo.pairs import PairWeights, subtract_simplex_threshold
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
+from protocols.framework.client import Client
 from protocols.framework.mathematics import project_on_simplex, shared_uniform
 from protocols.shared.pair_ledger import Account
 from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
+from tests.draws import examples
 from tests.hooks import AtEvaluations
-from tests.protocols.worlds import QUADRATIC, churn, messages, ran
+from tests.protocols.worlds import QUADRATIC, churn, learner, messages, ran
 
 SLOW = "\n[[devices.override]]\nclients = [0]\nslowdown = 20\n"
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"
@@ -120,6 +123,41 @@ def test_without_noise_and_sampling_every_iteration_is_the_papers() -> None:
             x = x - 0.1 * (a * (x - mu) + 0.3 * (weights.sum(1, keepdims=True) * x - weights @ x))
         assert np.allclose(models(simulation), x, atol=1e-5)
         assert np.allclose(weight_matrix(simulation), weights, atol=1e-5)
+
+
+class AtPoints(Client):
+    """Each client computes the gradients of its loss at `points`."""
+
+    points: ClassVar[np.ndarray] = np.zeros((0, 3), np.float32)
+
+    async def run(self) -> None:
+        self.gradients = [await self.gradient(self.vector(point), on="train") for point in self.points]
+
+
+@examples(5)
+@given(st.lists(st.floats(0.1, 4.0), min_size=2, max_size=2), st.integers(0, 100))
+def test_the_quadratics_of_example_2_satisfy_assumption_4(curvatures: list[float], seed: int) -> None:
+    """M = |a_i - a_j| / (a_i + a_j) in a cluster, a lower bound of the gradients across clusters."""
+    world = (f"data.curvatures={curvatures}", "data.clusters=2", f"run.seed={seed}")
+    with ran(QUADRATIC, *world) as simulation:
+        a, mu = optima(simulation)
+    # The point at which clients 0 and 2, of different clusters, have the smallest gradients, and others.
+    nearest = (a[0] ** 2 * mu[0] + a[2] ** 2 * mu[2]) / (a[0] ** 2 + a[2] ** 2)
+    AtPoints.points = np.stack([nearest, mu[0], *np.random.default_rng(seed).normal(size=(5, 3))])
+    with ran(QUADRATIC, *world, f"protocol.name={__name__}:AtPoints") as simulation:
+        rows = [[each.numpy() for each in learner(simulation, i).gradients] for i in range(4)]
+    g = np.array(rows, float)  # client, point, coordinate
+    for i, j in ((0, 1), (2, 3)):
+        m = abs(a[i] - a[j]) / (a[i] + a[j])
+        differences, sums = [(each**2).sum(axis=1) for each in (g[i] - g[j], g[i] + g[j])]
+        assert differences == pytest.approx(m**2 * sums, rel=1e-3, abs=1e-6)
+    for i in (0, 1):
+        for j in (2, 3):
+            least = a[i] ** 2 * a[j] ** 2 / (a[i] ** 2 + a[j] ** 2) * ((mu[i] - mu[j]) ** 2).sum()
+            both = (g[i] ** 2 + g[j] ** 2).sum(axis=1)
+            assert both.min() >= least * (1 - 1e-4)
+            if (i, j) == (0, 2):
+                assert both[0] == pytest.approx(least, rel=1e-3)
 
 
 @pytest.mark.long
