@@ -18,6 +18,7 @@ from sim.studies.study import HURT, WAITS, WORST, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
 _SHOWN_MAX = 4  # values of an axis in one sentence
+_NAMED_MAX = 3  # clients of a group in one sentence
 _SAME_END = 0.95  # of the latest end: then runs count as ending at the same time
 Setting = tuple[str, ...]
 """Values of the other axes."""
@@ -32,7 +33,7 @@ def answer(comparison: Comparison) -> list[str]:
     if len(standing.ranking) < 2:
         return []
     first = [standing.best, standing.ends, *standing.elsewhere]
-    parts = [*first, standing.lead, standing.harm, standing.cautions]
+    parts = [*first, standing.lead, standing.harm, standing.always_hurt, standing.cautions]
     return [part for part in parts if part]
 
 
@@ -276,6 +277,40 @@ class MethodRanking:
         unknown = "No run states which clients are worse than alone (run.compare_alone); the worst 10% reach"
         return f"{unknown} {found}."
 
+    @property
+    def always_hurt(self) -> str:
+        """Sentence about the clients that are worse than alone in each of several runs, by group.
+
+        Groups in which all clients are hurt are left out: `harm` states that.
+        """
+        groups = [groups[value] for value, _ in self.ranking for groups in self.complete.values()]
+        hurt = [(group, losses) for group in groups if (losses := self._losses_in_all_runs(group))]
+        hurt.sort(key=lambda each: -max(each[1].values()))
+        found = [
+            f"in all {len(group.runs):,} runs with {self.comparison.named(group)}, {self._losers(losses)}"
+            for group, losses in hurt[:_SHOWN_MAX]
+        ]
+        sentence = f"{'; '.join(found)}."
+        return f"{sentence[0].upper()}{sentence[1:]}" if found else ""
+
+    def _losses_in_all_runs(self, group: SeedGroup) -> dict[int, float]:
+        """Return the mean losses of clients that are worse than alone in all runs; empty if all are."""
+        rows = [run.gains_over_alone(self.metric) for run in group.runs]
+        clients = set(rows[0]).intersection(*rows[1:])
+        lost = [client for client in sorted(clients) if all(row[client] < 0 for row in rows)]
+        if len(rows) < 2 or len(lost) == len(clients):
+            return {}
+        return {client: -float(np.mean([row[client] for row in rows])) for client in lost}
+
+    def _losers(self, losses: Mapping[int, float]) -> str:
+        """Name the clients with the largest losses: client 3 is worse than alone, by 2 points on average."""
+        named = sorted(losses, key=lambda client: -losses[client])[:_NAMED_MAX]
+        who = f"client{'s' * (len(named) > 1)} {_joined(list(map(str, named)))}"
+        by = f"by {_joined([self._difference(losses[client]) for client in named])} on average"
+        if len(losses) > len(named):
+            return f"{len(losses):,} clients are worse than alone, most of all {who}, {by}"
+        return f"{who} {'are' if len(named) > 1 else 'is'} worse than alone, {by}"
+
     def _listed(
         self, known: Mapping[str, float], metric: str, *, most_hurt: Callable[..., float], of: str = ""
     ) -> str:
@@ -292,8 +327,7 @@ class MethodRanking:
             f"{self._figure(each, metric)}{of if not number else ''} with {self._value(value)}"
             for number, (value, each) in enumerate(rows)
         ]
-        shown = f"{', '.join(figures[:-1])} and {figures[-1]}" if len(figures) > 1 else figures[0]
-        return f"{shown}{last}"
+        return f"{_joined(figures)}{last}"
 
     def _hurt(self, value: str) -> float:
         lines = [self.comparison.line(groups[value], self.metric).robust for groups in self.complete.values()]
@@ -336,3 +370,7 @@ class MethodRanking:
     def _difference(self, number: float) -> str:
         points = "points" if is_share(self.metric) else metric_unit(self.metric)
         return f"{value_text(number, self.metric)} {points}".strip()
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import CensoredTimes
-from sim.results.measures import base_metric_name, measure_called
+from sim.results.measures import ALONE, base_metric_name, measure_called
 from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import ClientPanelData
@@ -134,6 +134,17 @@ class StudiedRun:
         if panel is None:
             return None
         return panel.values[-1] if panel.times[-1] >= self.end_s else np.full_like(panel.values[-1], math.nan)
+
+    def gains_over_alone(self, metric: str) -> dict[int, float]:
+        """Return how much better each client that counts is than after training alone; empty if unknown."""
+        ends, alone = self.finals(metric), self.finals(metric + ALONE)
+        if ends is None or alone is None:
+            return {}
+        clients = range(len(ends)) if self._counted is None else self._counted
+        gains = (ends - alone) * (1 if higher_is_better(metric) else -1)
+        return {
+            client: gain for client, gain in zip(clients, gains.tolist(), strict=True) if not math.isnan(gain)
+        }
 
     def change_after_budget(self, metric: str) -> float:
         """Return how much a metric changed after clients had exhausted their budgets, as a mean over clients.

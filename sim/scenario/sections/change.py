@@ -22,7 +22,7 @@ class ChangedNetwork(Settings):
     latency: Latency | None = None
     """Propagation time of messages that end their transfer after the change."""
     loss: Loss | None = None
-    """Share of lost transmissions."""
+    """Share of lost transmissions of messages that end their transfer after the change."""
     uplink: ClientBandwidth | None = None
     """Bandwidth from each client into the network. It also applies to messages in transfer."""
     downlink: ClientBandwidth | None = None
