@@ -13,6 +13,7 @@ from sim.studies.statistics import estimate
 
 YES, IN_PART, NO = VERDICTS = ("yes", "in part", "no")
 _FORM = re.compile(r"(?:([a-z_.]+): )?(.+) ([<>=]) (.+?)(?: within ([0-9.]+))?")
+_ROUNDING = 1e-9  # of a mean that equals the margin
 _LEAST = 3  # seeds that must agree if the interval contains 0
 
 
@@ -53,7 +54,7 @@ def judge(claim: Claim, left: Mapping[int, float], right: Mapping[int, float]) -
         raise ValueError(f"claim {claim.left} {claim.sign} {claim.right}: the cases have no seed in common")
     found = estimate(differences)
     if claim.margin is not None:
-        return YES if abs(found.mean) <= claim.margin else NO
+        return YES if abs(found.mean) <= claim.margin + _ROUNDING else NO
     if found.low > 0 or (len(differences) >= _LEAST and min(differences) > 0):
         return YES
     return IN_PART if found.mean > 0 else NO

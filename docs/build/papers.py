@@ -54,7 +54,7 @@ rows. A computed verdict rests on claims: the order of the methods in the paper'
 *Untuned* marks a baseline below local training with untuned settings, and *tuned* a method with settings that
 [tuning](how-to/tuning.md) selected. *Old* marks a result from
 before the latest change of its study. The linked pages describe the measurements. To run one method of a
-study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 51,`.
+study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 721,`.
 """
 
 

@@ -128,7 +128,8 @@ class DadaSettings(PatienceSettings):
     local_steps: Count = 1
     """Training steps in an iteration."""
     graph_every: Count = 10
-    """Iterations between two steps of the graph; the first iterations have no graph."""
+    """Iterations before the first step of the graph, and between two steps. Until a step of the client or of
+    a peer, the client has no collaborators."""
     graph_peers: Count = 5
     """Number of random peers (kappa) whose weights change in a step of the graph; fewer if fewer are known or
     answer."""

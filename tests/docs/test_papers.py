@@ -85,6 +85,7 @@ def test_the_counts_of_the_page_are_those_of_its_rows() -> None:
         ("a > b", (0.7, 0.7, 0.7), "no"),
         ("a = b within 0.05", (0.8, 0.6, 0.72), "yes"),
         ("a = b within 0.05", (0.8, 0.8, 0.8), "no"),
+        ("a = b within 0.1", (0.8, 0.8, 0.8), "yes"),  # 0.8 - 0.7 > 0.1 in floating point
         ("a = 1.0 within 0.05", (1.0, 1.0, 1.0), "no"),
     ],
 )
