@@ -246,7 +246,7 @@ class Comparison:
             if not math.isnan(until) and all(run.cost(kind) is not None for run in self.study.runs):
                 for group, each in zip(self.groups, reached, strict=True):
                     spent = estimate(_costs_of_runs(group, kind, np.minimum(each.at, until)))
-                    found.append(TargetCost(group, kind, each, until, spent))
+                    found.append(TargetCost(group, kind, each, until, _clip(spent, 0.0, math.inf)))
         return found
 
     def targets_of(self, group: SeedGroup) -> list[TargetCost]:
@@ -453,7 +453,10 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
 
 def _clip_interval(metric: str, found: Estimate) -> Estimate:
     """Clip an interval to the bounds of its metric; with few seeds it can exceed them."""
-    least, most = metric_bounds(metric)
+    return _clip(found, *metric_bounds(metric))
+
+
+def _clip(found: Estimate, least: float, most: float) -> Estimate:
     low, high = np.clip([found.low, found.high], least, most).tolist()
     return found._replace(low=low, high=high)
 

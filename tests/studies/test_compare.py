@@ -30,7 +30,7 @@ from sim.studies.pictures import write_pictures
 from sim.studies.statistics import estimate
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, tables_to_show, target_cost_text, write_csv
+from sim.studies.tables import caption, cost_text, tables_to_show, target_cost_text, write_csv
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -498,6 +498,16 @@ def test_equal_costs_have_no_interval() -> None:
     never = CensoredTimes(np.full(3, math.inf), np.full(3, 0.3))
     shown = target_cost_text(TargetCost(None, "seconds", never, 0.3, spent))  # type: ignore[arg-type]
     assert shown.replace("\N{NO-BREAK SPACE}", " ") == "\N{GREATER-THAN OR EQUAL TO} 300 ms"
+
+
+def test_no_interval_of_a_cost_reaches_below_zero(small: Small) -> None:
+    comparison = Comparison(load_study([small[1].directory]), target=0.01)
+    assert comparison.targets and all(target.spent.low >= 0 for target in comparison.targets)
+    reached = CensoredTimes(np.array([1.0, 30.0]), np.full(2, 60.0))
+    wide = estimate([1.0, 30.0])._replace(low=0.0)
+    shown = target_cost_text(TargetCost(None, "seconds", reached, 60.0, wide))  # type: ignore[arg-type]
+    high = cost_text(wide.high, "seconds")
+    assert shown == f"{cost_text(15.5, 'seconds')} (0 to {high})"
 
 
 def test_an_axis_may_be_named_by_its_label(small: Small) -> None:
