@@ -56,16 +56,20 @@ def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[in
 
 
 def true_clusters(view: RunView) -> list[int] | None:
-    """Return the cluster of each client: the data's, or else of the same classes; None for neither."""
+    """Return the cluster of each client: the data's, or else the clients with the same classes.
+
+    A client without samples has its own cluster. None if all clients have the same classes, or if these are
+    unknown.
+    """
     if view.clusters is not None:
         clusters: list[int] = view.clusters.tolist()
         return clusters
     counts = view.get("class_counts")
     if counts is None:
         return None
-    classes = [tuple(np.flatnonzero(row).tolist()) for row in counts]
+    classes = [tuple(np.flatnonzero(row).tolist()) or client for client, row in enumerate(counts)]
     numbers = {found: number for number, found in enumerate(dict.fromkeys(classes))}
-    return [numbers[found] for found in classes]
+    return None if len(numbers) < 2 else [numbers[found] for found in classes]
 
 
 def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
@@ -75,7 +79,8 @@ def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
         return Graph(None, None, None)
     scaled = weights_over_largest(weights) if view.get("graph", "weights_are_shares") else weights
     found = graph_summary(scaled, clusters, members, threshold=view.edge_threshold)
-    return Graph(found["edge_precision"], found["edge_recall"], row_distance(weights, clusters, members))
+    distance = row_distance(weights, clusters, members)
+    return Graph(found["edge_precision"], found["edge_recall"], None if math.isnan(distance) else distance)
 
 
 def _weights(view: RunView, time_s: float) -> dict[tuple[int, int], float] | None:

@@ -128,8 +128,8 @@ class DadaSettings(PatienceSettings):
     local_steps: Count = 1
     """Training steps in an iteration."""
     graph_every: Count = 10
-    """Iterations before the first step of the graph, and between two steps. Until a step of the client or of
-    a peer, the client has no collaborators."""
+    """Iterations before the first step of the graph, and between two steps. A client has no collaborators
+    until it or a peer has taken a step of the graph."""
     graph_peers: Count = 5
     """Number of random peers (kappa) whose weights change in a step of the graph; fewer if fewer are known or
     answer."""

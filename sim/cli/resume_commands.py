@@ -157,7 +157,7 @@ def explain(
             return
         from sim.run.resume.explain import explained_client
 
-        rows = explained_client(directory, client, at, **settings)
+        rows = explained_client(directory, at, client, **settings)
     list_pairs(rows)
 
 

@@ -49,7 +49,7 @@ class EvaluationsByIteration:
         settings = rules.settings
         has_last_round = isinstance(settings, RoundSettings) and settings.rounds is not None
         self._may_finish = rules.budget is not None or has_last_round
-        self._only_end = None if has_last_round else _only_end(rules)
+        self._unused = None if has_last_round else _only_budget(rules)  # None once a client has used it
         # Iterations of the next evaluation and of the end; 0 for none.
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
@@ -63,11 +63,16 @@ class EvaluationsByIteration:
         """Record that a client has done this many iterations, or has just finished."""
         if iterations == self._next_evaluation or iterations == self._last_iteration or self._may_finish:
             self.check()
-        if iterations == _IDLE_ITERATIONS and self._only_end is not None and self._is_unused(self._only_end):
-            self._loop.call_at_observer(self._loop.time(), self._end_unused)
+        if iterations >= _IDLE_ITERATIONS and self._unused is not None:
+            self._require_use(self._unused)
 
-    def _is_unused(self, budget: ClientBudget) -> bool:
-        return not any(client.work.share_of(budget) for client in self._clients)
+    def _require_use(self, budget: ClientBudget) -> None:
+        """End the run if no client has used any of its budget, and no training is in progress."""
+        clients = self._clients
+        if any(client.work.share_of(budget) or client.compute.steps_begun for client in clients):
+            self._unused = None
+        else:
+            self._loop.call_at_observer(self._loop.time(), self._end_unused)
 
     def _end_unused(self) -> None:
         raise UnusedBudget(self._loop.time(), [])
@@ -116,7 +121,7 @@ class EvaluationsByIteration:
         )
 
 
-def _only_end(rules: RunRules) -> ClientBudget | None:
+def _only_budget(rules: RunRules) -> ClientBudget | None:
     """Return the budget of steps or samples if no other rule ends the run."""
     budget = rules.budget
     others = rules.duration_s, rules.iterations, rules.converged

@@ -13,7 +13,7 @@ from sim.results import text
 from sim.results.text import counted
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.groups import SeedGroup, is_a_number
-from sim.studies.statistics import Contrast, contrast
+from sim.studies.statistics import Contrast, contrast, estimate
 from sim.studies.study import HURT, WAITS, WORST, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
@@ -279,7 +279,7 @@ class MethodRanking:
 
     @property
     def always_hurt(self) -> str:
-        """Sentence about the clients that are worse than alone in each of several runs, by group.
+        """Sentence about the clients that are worse than alone in all runs of a group.
 
         Groups in which all clients are hurt are left out: `harm` states that.
         """
@@ -290,26 +290,36 @@ class MethodRanking:
             f"in all {len(group.runs):,} runs with {self.comparison.named(group)}, {self._losers(losses)}"
             for group, losses in hurt[:_SHOWN_MAX]
         ]
+        if len(hurt) > _SHOWN_MAX:
+            found.append(f"and some clients in all runs of {counted(len(hurt) - _SHOWN_MAX, 'other group')}")
         sentence = f"{'; '.join(found)}."
         return f"{sentence[0].upper()}{sentence[1:]}" if found else ""
 
-    def _losses_in_all_runs(self, group: SeedGroup) -> dict[int, float]:
-        """Return the mean losses of clients that are worse than alone in all runs; empty if all are."""
-        rows = [run.gains_over_alone(self.metric) for run in group.runs]
-        clients = set(rows[0]).intersection(*rows[1:])
-        lost = [client for client in sorted(clients) if all(row[client] < 0 for row in rows)]
-        if len(rows) < 2 or len(lost) == len(clients):
-            return {}
-        return {client: -float(np.mean([row[client] for row in rows])) for client in lost}
+    def _losses_in_all_runs(self, group: SeedGroup) -> dict[str, float]:
+        """Return the mean losses of clients that are worse than alone in all runs, by name.
 
-    def _losers(self, losses: Mapping[int, float]) -> str:
-        """Name the clients with the largest losses: client 3 is worse than alone, by 2 points on average."""
+        The 95% interval of a mean loss must be above 0, so that a group of few runs names nobody by chance.
+        Empty if all clients are worse than alone.
+        """
+        rows = [run.gains_over_alone(self.metric) for run in group.runs]
+        found = dict[str, float]()
+        clients = sorted(set(rows[0]).intersection(*rows[1:]))
+        for client in clients:
+            losses = [-row[client] for row in rows]
+            if min(losses) > 0 and estimate(losses).low > 0:
+                found[group.runs[0].view.clients[client]] = float(np.mean(losses))
+        return {} if len(found) == len(clients) else found
+
+    def _losers(self, losses: Mapping[str, float]) -> str:
+        """Name the clients with the largest losses: client-3 is worse than alone, by 2 points on average."""
         named = sorted(losses, key=lambda client: -losses[client])[:_NAMED_MAX]
-        who = f"client{'s' * (len(named) > 1)} {_joined(list(map(str, named)))}"
-        by = f"by {_joined([self._difference(losses[client]) for client in named])} on average"
+        *others, last = [losses[client] for client in named]
+        lost = _joined([*[value_text(each, self.metric) for each in others], self._difference(last)])
         if len(losses) > len(named):
-            return f"{len(losses):,} clients are worse than alone, most of all {who}, {by}"
-        return f"{who} {'are' if len(named) > 1 else 'is'} worse than alone, {by}"
+            most = f"most of all {_joined(named)}, by {lost} on average"
+            return f"{len(losses):,} clients are worse than alone, {most}"
+        are = "are" if len(named) > 1 else "is"
+        return f"{_joined(named)} {are} worse than alone, by {lost} on average"
 
     def _listed(
         self, known: Mapping[str, float], metric: str, *, most_hurt: Callable[..., float], of: str = ""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.results.measures import ALONE
 from sim.studies.statistics import Estimate, trimmed_mean
 from sim.studies.study import StudiedRun, higher_is_better
 
@@ -34,8 +33,7 @@ def robust_statistics(
     pairs: runs, each with the baseline's run of the same seed and the same clients; None without baseline.
     """
     ends = [run.finals(metric) for run in runs]
-    alone = [run.finals(metric + ALONE) for run in runs]
-    gains = [_gains(metric, *pair) for pair in zip(ends, alone, strict=True)]
+    gains = [np.array(list(run.gains_over_alone(metric).values())) for run in runs]
     against = [
         _gains(metric, run.finals(metric), None if other is None else other.finals(metric))
         for run, other in pairs

@@ -138,7 +138,7 @@ class StudiedRun:
     def gains_over_alone(self, metric: str) -> dict[int, float]:
         """Return how much better each client that counts is than after training alone; empty if unknown."""
         ends, alone = self.finals(metric), self.finals(metric + ALONE)
-        if ends is None or alone is None:
+        if ends is None or alone is None or ends.shape != alone.shape:
             return {}
         clients = range(len(ends)) if self._counted is None else self._counted
         gains = (ends - alone) * (1 if higher_is_better(metric) else -1)

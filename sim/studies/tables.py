@@ -126,7 +126,7 @@ def target_cost_text(target: TargetCost) -> str:
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
     width, half = found.high - found.mean, ""
-    if width > found.mean:  # the interval is clipped at 0
+    if found.low <= 0 < width:  # clipped at 0
         half = f" (0 to {cost_text(found.high, target.kind)})"
     elif width > 1e-9 * found.mean:  # equal costs, such as the ends of all runs, have no interval
         half = f" {PLUS_MINUS} {cost_text(width, target.kind)}"

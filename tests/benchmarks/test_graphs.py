@@ -44,5 +44,10 @@ def test_without_clusters_those_with_the_same_classes_belong_together() -> None:
     weights = {(0, 2): 1.0, (2, 0): 0.5, (2, 1): 0.5, (1, 0): 1.0}
     assert graphs.row_distance(weights, [0, 1, 0, 2], range(4)) == pytest.approx((0.0 + 1.0) / 2)
     assert np.isnan(graphs.row_distance(weights, [0, 1, 2, 3], range(4)))
-    nothing: Any = SimpleNamespace(clusters=None, get={}.get)
-    assert graphs.true_clusters(nothing) is None
+    for known, clusters in (
+        ({}, None),
+        ({"class_counts": [[1, 2], [5, 5]]}, None),  # the true graph would have all edges
+        ({"class_counts": [[1, 0], [0, 0], [0, 0], [4, 0]]}, [0, 1, 2, 0]),
+    ):
+        view = SimpleNamespace(clusters=None, get=known.get)
+        assert graphs.true_clusters(view) == clusters

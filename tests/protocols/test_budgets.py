@@ -142,6 +142,33 @@ def test_a_budget_that_one_client_uses_ends_no_run_early() -> None:
         assert steps_of(world) == [1, 1, 1, 1]
 
 
+def test_a_training_in_progress_is_a_use_of_the_budget() -> None:
+    slow = "devices.override=[{clients=[1, 2, 3], slowdown=1000}]"  # a step takes 500 s
+    with (
+        pytest.raises(TimeoutError),
+        ran(BY_BUDGET, f"{HERE}:TheFirstNeverTrains", "run.budget.steps=1", slow, prepare=_stop_at_600_s),
+    ):
+        pass
+
+
+def _stop_at_600_s(simulation: Simulation) -> None:
+    def stop() -> None:
+        assert steps_of(simulation) == [0, 1, 1, 1]
+        raise TimeoutError
+
+    simulation.loop.call_at_observer(600.0, stop)
+
+
+class TheFirstNeverTrains(Client):
+    """The first client does many iterations while the others take their only step."""
+
+    async def step(self) -> None:
+        if self.name == "client-0":
+            await self.sleep(0.5)
+        else:
+            self.params = await self.train(1)
+
+
 class OnlyTheFirstTrains(Client):
     """The first client trains early, the others after more iterations than an unused budget is allowed."""
 

@@ -117,10 +117,7 @@ def test_without_a_time_the_end_is_explained(tmp_path: Path) -> None:
     for name in ("summary.json", "checksums.json"):  # as a killed process leaves its files
         (path / name).unlink()
     path.rename(path.with_name(f".{path.name}.0123abcd"))
-    refused = coterie("explain", path, "--client", 0)
-    assert refused.exit_code == 2
-    assert "--at: is missing" in refused.stderr
-    assert coterie("explain", path, "--client", 0, "--at", "1 s").exit_code == 0
+    assert coterie("explain", path, "--client", 0).exit_code == 0, "the duration of the run"
 
 
 def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:

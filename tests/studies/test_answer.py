@@ -230,18 +230,19 @@ def test_harm_is_the_share_worse_than_alone_or_the_worst_tenth(tmp_path, monkeyp
     assert MethodRanking(comparison).harm == f"{expected} with b."
 
 
-def test_clients_that_are_hurt_in_every_run_are_named(tmp_path, monkeypatch) -> None:
-    results = {("a", "1"): [0.8, 0.8], ("b", "1"): [0.6, 0.6], ("a", "2"): [0.8, 0.8], ("b", "2"): [0.6, 0.6]}
-    gains = {
-        ("a", "1"): [{0: 0.1, 3: -0.02, 4: 0.0}, {0: 0.1, 3: -0.04, 4: -0.1}],
-        ("a", "2"): [{0: 0.1, 3: 0.02}, {0: 0.1, 3: -0.04}],
-        ("b", "1"): [
-            {0: -0.1, 1: -0.2, 2: -0.3, 3: -0.4, 4: 0.1},
-            {0: -0.3, 1: -0.2, 2: -0.3, 3: -0.4, 4: 0.1},
-        ],
-        ("b", "2"): [{0: -0.1, 1: -0.2}, {0: -0.3, 1: -0.2}],  # all: a matter of the shares
+def test_clients_that_are_hurt_in_all_runs_are_named(tmp_path, monkeypatch) -> None:
+    rest = {3: 0.1}
+    gains = {  # of the three runs of each group
+        ("a", "1"): [{0: 0.1, 1: -0.02}, {0: 0.1, 1: -0.03}, {0: 0.1, 1: -0.04}],
+        ("b", "1"): [{0: -0.1, 1: -0.2, 2: -0.4} | rest] * 3,
+        ("a", "2"): [
+            {0: 0.1, 1: -0.01},
+            {0: 0.1, 1: -0.01},
+            {0: 0.1, 1: -0.5},
+        ],  # an interval that contains 0
+        ("b", "2"): [{0: -0.1, 1: -0.2}] * 3,  # all: a matter of the shares
     }
-    comparison = stated(tmp_path, monkeypatch, results)
+    comparison = stated(tmp_path, monkeypatch, {each: [0.8, 0.8, 0.8] for each in gains})
     of_run = {
         id(run): gains[group.values["method"], group.values["speed"]][number]
         for group in comparison.groups
@@ -250,11 +251,17 @@ def test_clients_that_are_hurt_in_every_run_are_named(tmp_path, monkeypatch) -> 
     monkeypatch.setattr(StudiedRun, "gains_over_alone", lambda run, metric: of_run[id(run)])
     said = MethodRanking(comparison).always_hurt
     assert plain(said) == (
-        "In all 2 runs with b, 1, 4 clients are worse than alone, most of all clients 3, 2 and 0, by 40.0 "
-        "points, 30.0 points and 20.0 points on average; in all 2 runs with a, 1, client 3 is worse than "
-        "alone, by 3.0 points on average."
+        "In all 3 runs with b, 1, client-2, client-1 and client-0 are worse than alone, by 40.0, 20.0 and "
+        "10.0 points on average; in all 3 runs with a, 1, client-1 is worse than alone, by 3.0 points on "
+        "average."
     )
     assert said in answer(comparison)
+    monkeypatch.setattr("sim.studies.answer._NAMED_MAX", 2)
+    monkeypatch.setattr("sim.studies.answer._SHOWN_MAX", 1)
+    assert plain(MethodRanking(comparison).always_hurt) == (
+        "In all 3 runs with b, 1, 3 clients are worse than alone, most of all client-2 and client-1, by 40.0 "
+        "and 20.0 points on average; and some clients in all runs of 1 other group."
+    )
     one_seed = stated(tmp_path / "one", monkeypatch, {("a", "1"): [0.8], ("b", "1"): [0.6]})
     monkeypatch.setattr(StudiedRun, "gains_over_alone", lambda run, metric: {0: -0.1, 1: 0.1})
     assert MethodRanking(one_seed).always_hurt == ""

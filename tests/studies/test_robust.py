@@ -101,6 +101,10 @@ def test_the_statistics_are_those_of_each_clients_results(beside_alone: SweepRes
         assert found.middle.mean == pytest.approx(stats.trim_mean(ends[:, clients], 0.25, axis=None))
         gains = {(run.seed, gain.client): gain.difference for run in group.runs for gain in run.view.gains}
         hurt = [gain < 0 for (_, client), gain in gains.items() if client in clients]
+        for run in group.runs:
+            own = {client: gain for (seed, client), gain in gains.items() if seed == run.seed}
+            assert run.gains_over_alone("distance") == {client: own[client] for client in clients}
+            assert run.gains_over_alone("messages.sent") == {}
         assert len(hurt) == 3 * len(clients) and found.hurt.mean == np.mean(hurt)
         if (other := comparison.baseline_of(group)) is None:
             assert found.improvement.runs == 0

@@ -34,14 +34,14 @@ _SHOWN_MAX = 200  # characters of a value
 
 def explained_client(
     path: Path,
+    time_s: float | None,
     client: int | str,
-    time_s: float | None = None,
     *,
     data_dir: Path | None = None,
     code: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> list[tuple[str, str]]:
-    """Return rows of name and value about a client, after all events at `time_s`, by default the run's end.
+    """Return rows of name and value about a client, after all events at `time_s`, None for the run's end.
 
     client: its number or name. Replays the log of the run up to that time, even if the run was killed.
     `notice` gets a line about code that has changed since the run. Raises UserError if there is no such
@@ -49,11 +49,9 @@ def explained_client(
     """
     with start_replay_of_run(path, data_dir=data_dir, code=code, notice=notice) as replay:
         life = replay.client(client)
-        time_s = replay.end_s if time_s is None else time_s
+        time_s = replay.planned_end_s if time_s is None else time_s
         if time_s is None:
-            raise UserError(
-                f"--at: is missing, and {path} has no complete results that state the end of the run"
-            )
+            raise UserError(f"{path} has no complete results that state its end; pass --at with a time")
         replay.run_until(time_s)
         return list(replay.described(life))
 
@@ -74,6 +72,11 @@ class Replay:
         """Virtual time at which the run ended; None for a run without complete results."""
         directory = RunDirectory.found(self.folder)
         return float(directory.summary()["virtual_seconds"]) if directory.is_whole else None
+
+    @property
+    def planned_end_s(self) -> float | None:
+        """Virtual time at which the run ended; without complete results, its duration, if it has one."""
+        return self.simulation.rules.duration_s if self.end_s is None else self.end_s
 
     def client(self, given: int | str) -> ClientLife:
         """Return a client by its number or name. Raises UserError if there is no such client."""
@@ -173,6 +176,8 @@ def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[
     text = f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
     if actor is not None and actor.late:
         text += "; joined, returned or was restarted after the start"
+    if actor is not None and actor.newcomer:
+        text += "; has no model from its peers yet"
     yield "client", text
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:

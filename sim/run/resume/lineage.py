@@ -100,8 +100,7 @@ def lineage_of(
         assert isinstance(engine, RecordedEngine) and isinstance(observer, EvaluatedModelsObserver)
         number = None if client is None else replay.client(client).index
         engine.now = simulation.loop.time
-        end_s = replay.end_s if time_s is None else time_s
-        end_s = simulation.rules.duration_s or 0.0 if end_s is None else end_s
+        end_s = (replay.planned_end_s or 0.0) if time_s is None else time_s
         replay.run_until(end_s)
         observer.note_last(at_end=time_s is None and replay.end_s is not None)
         if (failure := getattr(engine.read_log, "failure", None)) is not None:

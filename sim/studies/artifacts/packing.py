@@ -153,10 +153,11 @@ def _require_free(out: Path, overwrite: bool) -> None:
     """Raise UserError if a file exists, unless it is an archive that may be replaced."""
     if not os.path.lexists(out):
         return
+    if out.is_symlink() or not is_archive(out):
+        kind = "a link" if out.is_symlink() else "a folder" if out.is_dir() else "not an archive of coterie"
+        raise UserError(f"--out {out}: already exists, and is {kind}; name another file")
     if not overwrite:
         raise UserError(f"--out {out}: already exists; pass --overwrite to replace it, or name another file")
-    if out.is_symlink() or not is_archive(out):
-        raise UserError(f"--out {out}: is not an archive of coterie, so --overwrite does not replace it")
 
 
 def _find_runs(study: Path) -> tuple[list[Path], list[Path], list[str]]:

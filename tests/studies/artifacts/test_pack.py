@@ -258,9 +258,15 @@ def test_only_an_archive_is_replaced_and_only_on_request(tmp_path: Path) -> None
         pack(run, archive)
     pack(run, archive, again)
     assert archive.read_bytes() == before
-    for path in (mine, tmp_path / "link.zip", tmp_path / "world.toml", run):
-        with pytest.raises(UserError, match="is not an archive of coterie"):
-            pack(run, path, again)
+    for path, kind in (
+        (mine, "not an archive of coterie"),
+        (tmp_path / "world.toml", "not an archive of coterie"),
+        (tmp_path / "link.zip", "a link"),
+        (run, "a folder"),
+    ):
+        for options in (None, again):
+            with pytest.raises(UserError, match=f"already exists, and is {kind}; name another file"):
+                pack(run, path, options)
     assert mine.read_bytes() == kept
 
 
