@@ -298,8 +298,8 @@ class MethodRanking:
     def _losses_in_all_runs(self, group: SeedGroup) -> dict[str, float]:
         """Return the mean losses of clients that are worse than alone in all runs, by name.
 
-        The 95% interval of a mean loss must be above 0, so that a group of few runs names no client by chance.
-        Empty if all clients are worse than alone.
+        The 95% interval of a mean loss must be above 0, so that few runs name no client by chance. Empty if
+        all clients are worse than alone.
         """
         rows = [run.gains_over_alone(self.metric) for run in group.runs]
         found = dict[str, float]()
