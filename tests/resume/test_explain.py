@@ -120,6 +120,19 @@ def test_without_a_time_the_end_is_explained(tmp_path: Path) -> None:
     assert coterie("explain", path, "--client", 0).exit_code == 0, "the duration of the run"
 
 
+def test_a_folder_of_runs_is_refused_with_the_name_of_a_run(tmp_path: Path) -> None:
+    path = run(tmp_path, QUADRATIC).directory
+    assert path is not None
+    for words in (("explain", path.parent, "--client", 0), ("resume", path.parent)):
+        refused = coterie(*words)
+        assert refused.exit_code == 2
+        assert refused.stderr.endswith(f"and no reads.log; name a run in it, such as {path}\n")
+    (tmp_path / "empty").mkdir()
+    refused = coterie("explain", tmp_path / "empty", "--client", 0)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("it has no scenario.toml and no reads.log\n")
+
+
 def test_who_has_finished_is_said_to_have(tmp_path: Path) -> None:
     overrides = ["run.budget.steps=3", "run.duration=20 s", "devices.override=[{clients=[1], slowdown=9}]"]
     result = run(tmp_path, QUADRATIC, "protocol.name=gossip", *overrides)

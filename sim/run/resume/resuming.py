@@ -329,8 +329,14 @@ def result_folders(path: Path) -> tuple[Path, ...]:
     resumable = _resumable(found)
     if not resumable:
         missing = " and no ".join(name for name in _NEEDED if not os.path.isfile(found[0] / name))
-        raise UserError(f"{path} is not a run that can be resumed: it has no {missing}")
+        raise UserError(f"{path} is not the folder of a run: it has no {missing}{_run_inside(path)}")
     return resumable
+
+
+def _run_inside(path: Path) -> str:
+    """Return a hint on the first run in a folder of runs; empty without runs."""
+    inside = sorted(_resumable(path.iterdir())) if path.is_dir() else []
+    return f"; name a run in it, such as {inside[0]}" if inside else ""
 
 
 def _resumable(folders: Iterable[Path]) -> tuple[Path, ...]:
