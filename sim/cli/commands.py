@@ -149,6 +149,8 @@ def check(
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and print its size.
 
+    Of a sweep, check one run of each combination of the axes' values.
+
     Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
     unless you pass --no-code, which rejects it.
     """
@@ -160,18 +162,24 @@ def check(
     scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
     with exit_on_errors(file):
         from sim.cli.outline import outline, setting_notices
+        from sim.learning.data.kept import keeping_last_data
         from sim.run.setup.checking import check as check_parts
 
-        plan_of_run = check_parts(scenario, data_dir)
-        rows, notices = outline(scenario, plan_of_run), setting_notices(scenario, plan_of_run)
-        if alone is not None or scenario.sweep is not None:
-            from sim.studies.cells import plan
+        with keeping_last_data():
+            plan_of_run = check_parts(scenario, data_dir)
+            rows, notices = outline(scenario, plan_of_run), setting_notices(scenario, plan_of_run)
+            if alone is not None or scenario.sweep is not None:
+                from sim.studies.cells import plan
+                from sim.studies.checking import check_cells
 
-            given: dict[str, Any] = {"unset": unset or (), "code": not no_code}
-            plans = [plan(file, overrides or (), full=full, **given) for full in (False, True)]
-            notices = [*dict.fromkeys([*notices, *plans[0].notices])]
-            short, whole = [len(planned.cells) for planned in plans]
-            rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
+                given: dict[str, Any] = {"unset": unset or (), "code": not no_code}
+                plans = [plan(file, overrides or (), full=full, **given) for full in (False, True)]
+                check_cells(plans[0], data_dir, code=not no_code)
+                notices = [*dict.fromkeys([*notices, *plans[0].notices])]
+                short, whole = [len(planned.cells) for planned in plans]
+                rows.append(
+                    ("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else ""))
+                )
     for notice in notices:
         echo(f"{file}: {notice}", err=True)
     typer.echo(f"{file}: ok")

@@ -29,6 +29,24 @@ from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
 _SEED = "run.seed"
+_PARTS_OF_SUMMARY = (
+    "budget",
+    "bytes_by_type",
+    "clients",
+    "coalitions",
+    "device_time",
+    "engine",
+    "energy",
+    "graph",
+    "help",
+    "membership",
+    "messages",
+    "population",
+    "rounds",
+    "settled",
+    "target",
+    "work",
+)
 
 
 class AxisChoice(NamedTuple):
@@ -195,12 +213,12 @@ def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]], *, ha
                 _add_hint_on_cases(error)
             raise
     first = _axis_choice({key: values[0] for key, values in lists.items()})
-    with _values_added_to_errors(first.values, {}):
+    with values_added_to_errors(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
 
 @contextmanager
-def _values_added_to_errors(values: Mapping[str, Value], of_sweep: Container[str]) -> Iterator[None]:
+def values_added_to_errors(values: Mapping[str, Value], of_sweep: Container[str] = ()) -> Iterator[None]:
     """Add the values of the runs to a UserError raised in this block. of_sweep: keys that the sweep sets."""
     try:
         yield
@@ -236,7 +254,7 @@ def make_cell(
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
     keys = [_key(each) for choice in choices for each in choice.overrides]
     of_sweep = {key for key in keys if options is not None and key not in options}
-    with _values_added_to_errors(values, of_sweep):
+    with values_added_to_errors(values, of_sweep):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -303,7 +321,7 @@ def _axis_names(axes: Axes) -> set[str]:
 
 def _metric_notices(metrics: Iterable[str]) -> Iterator[str]:
     """Yield a notice for each metric that is probably misspelled. A method may report metrics of any name."""
-    known = [*[measure.name for measure in MEASURES], *sorted(OWN_METRICS), "iterations"]
+    known = [*[measure.name for measure in MEASURES], *sorted(OWN_METRICS), *_PARTS_OF_SUMMARY, "iterations"]
     for metric in metrics:
         name = base_metric_name(metric)
         if name not in known and (meant := did_you_mean(name, known)):

@@ -524,6 +524,17 @@ def test_a_sweep_alone_is_checked_with_the_scenario_whose_runs_it_has(tmp_path: 
     assert code == 2 and "small.toml: clients.count = 0" in output
 
 
+def test_each_combination_of_a_sweep_is_checked_with_its_data(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    file = tmp_path / "alone.toml"
+    file.write_text('[sweep]\nscenario = "small.toml"\n[sweep.grid]\nclients.count = [4, 2000]\n')
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == 2 and "ok" not in result.stdout
+    assert result.stderr.endswith("in the runs with clients.count = 2000\n")
+    file.write_text('[sweep]\nscenario = "small.toml"\n[sweep.grid]\nclients.count = [4, 5]\n')
+    assert CliRunner().invoke(app, ["check", str(file)]).exit_code == 0
+
+
 @pytest.mark.parametrize(("asked", "seeds"), [("1", "1"), ("2", "1 2"), ("7,", "7"), ("7,5", "7 5")])
 def test_seeds_of_a_sweep_are_so_many_or_these(asked: str, seeds: str) -> None:
     words = ["sweep", "gossip", "--set", "network.loss=0", "--seeds", asked, "--dry-run"]

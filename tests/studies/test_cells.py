@@ -1,11 +1,14 @@
 """Which runs a sweep consists of."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from sim.errors import UserError
+from sim.run.options import RunOptions
+from sim.run.running import run_scenario
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.scenario.sections.sweep import Seeds
@@ -152,6 +155,14 @@ def test_a_misspelled_metric_is_noticed_before_the_runs(tmp_path: Path) -> None:
         "my_own",
     ):
         assert notices(metric) == ()
+
+
+def test_no_part_of_a_summary_is_taken_for_a_misspelled_metric(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(SMALL)
+    summary = run_scenario(load_scenario(tmp_path / "base.toml"), RunOptions(out=tmp_path)).summary
+    metrics = [key for key, value in summary.items() if isinstance(value, dict | float)]
+    assert {"messages", "graph", "virtual_seconds"} < set(metrics)
+    assert plan(study(tmp_path), [f"sweep.compare.metrics={json.dumps(metrics)}"]).notices == ()
 
 
 def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:
