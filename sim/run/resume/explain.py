@@ -30,6 +30,16 @@ _OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe",
 _OF_NUMBERS_ALONE = ("the device", "torch", "numpy", "python")  # a replay takes all values from the log
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # an address in an ended process
 _SHOWN_MAX = 200  # characters of a value
+_MOVES = {
+    "join": "joined",
+    "leave": "left",
+    "crash": "crashed",
+    "rejoin": "rejoined",
+    "failed": "failed",
+    "restarted": "was restarted",
+}
+_MOVES_MAX = 4  # moves shown, the last ones
+_STATES = {"keep": " with its state", "stale": " with its last backup", "fresh": " without a model"}
 
 
 def explained_client(
@@ -174,11 +184,11 @@ def replaying(
 def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
     actor = client.actor
     text = f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
-    if actor is not None and actor.late:
-        text += "; joined, returned or was restarted after the start"
     if actor is not None and actor.newcomer:
         text += "; has no model from its peers yet"
     yield "client", text
+    if moves := _moves_text(simulation, client):
+        yield "sessions", moves
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
         yield "state", "none: the client has not joined yet, or its state is lost"
@@ -192,6 +202,17 @@ def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[
         if has_repr and not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
             text = _ADDRESS.sub("", " ".join(repr(value).split()))
             yield name, text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+
+
+def _moves_text(simulation: Simulation, client: ClientLife) -> str:
+    """Describe the client's last arrivals and departures; empty if it was up from the start on."""
+    moves = [each for each in simulation.trace.lifecycles if each[1] == client.name and each[2] in _MOVES]
+    shown = [
+        f"{_MOVES[event]}{_STATES.get(state, '')} at {time_s:g} s"
+        for time_s, _, event, state in moves[-_MOVES_MAX:]
+    ]
+    earlier = len(moves) - len(shown)
+    return ", ".join([f"{earlier:,} earlier moves"] * (earlier > 0) + shown)
 
 
 def _activity_text(client: ClientLife, actor: Client) -> str:
