@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from sim.scenario.scenario import Scenario
 
 
+_CELLS_ANNOUNCED = 20  # from so many on, checks of combinations take seconds
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -169,22 +171,30 @@ def check(
             plan_of_run = check_parts(scenario, data_dir)
             rows, notices = outline(scenario, plan_of_run), setting_notices(scenario, plan_of_run)
             if alone is not None or scenario.sweep is not None:
-                from sim.studies.cells import plan
-                from sim.studies.checking import check_cells
-
-                given: dict[str, Any] = {"unset": unset or (), "code": not no_code}
-                plans = [plan(file, overrides or (), full=full, **given) for full in (False, True)]
-                check_cells(plans[0], data_dir, code=not no_code)
-                notices = [*dict.fromkeys([*notices, *plans[0].notices])]
-                short, whole = [len(planned.cells) for planned in plans]
-                rows.append(
-                    ("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else ""))
-                )
+                runs, more = _check_sweep(file, overrides or (), unset or (), data_dir, code=not no_code)
+                rows.append(("sweep", runs))
+                notices = [*dict.fromkeys([*notices, *more])]
     for notice in notices:
         echo(f"{file}: {notice}", err=True)
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")
+
+
+def _check_sweep(
+    file: Path, overrides: Sequence[str], unset: Sequence[str], data_dir: Path | None, *, code: bool
+) -> tuple[str, Sequence[str]]:
+    """Check the combinations of a sweep; return the number of runs as text, and notices. Raises UserError."""
+    from sim.studies.cells import plan
+    from sim.studies.checking import cells_to_check, check_cells
+
+    short, whole = [plan(file, overrides, unset=unset, full=full, code=code) for full in (False, True)]
+    cells = cells_to_check(short)
+    if len(cells) >= _CELLS_ANNOUNCED:
+        echo(f"{file}: checking {len(cells):,} combinations of values", err=True)
+    check_cells(short, cells, data_dir, code=code)
+    more = f", {len(whole.cells):,} with --full" if len(whole.cells) != len(short.cells) else ""
+    return f"{len(short.cells):,} runs{more}", short.notices
 
 
 @app.command()

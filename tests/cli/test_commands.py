@@ -531,8 +531,11 @@ def test_each_combination_of_a_sweep_is_checked_with_its_data(tmp_path: Path) ->
     result = CliRunner().invoke(app, ["check", str(file)])
     assert result.exit_code == 2 and "ok" not in result.stdout
     assert result.stderr.endswith("in the runs with clients.count = 2000\n")
-    file.write_text('[sweep]\nscenario = "small.toml"\n[sweep.grid]\nclients.count = [4, 5]\n')
-    assert CliRunner().invoke(app, ["check", str(file)]).exit_code == 0
+    counts = [*range(4, 25)]
+    file.write_text(f'[sweep]\nscenario = "small.toml"\nseeds = 2\n[sweep.grid]\nclients.count = {counts}\n')
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == 0 and "sweep     42 runs\n" in result.stdout
+    assert result.stderr == f"{file}: checking 21 combinations of values\n"
 
 
 @pytest.mark.parametrize(("asked", "seeds"), [("1", "1"), ("2", "1 2"), ("7,", "7"), ("7,5", "7 5")])
