@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sim.scenario.scenario import Scenario
 
 
-_CELLS_ANNOUNCED = 20  # from so many on, checks of combinations take seconds
+_CELLS_ANNOUNCED = 20  # checks of this many combinations take seconds
 
 app = typer.Typer(
     no_args_is_help=True,
