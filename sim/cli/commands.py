@@ -151,7 +151,7 @@ def check(
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and print its size.
 
-    Of a sweep, check one run of each combination of the axes' values.
+    For a sweep without --full, also check the first seed's run for each combination of the axes' values.
 
     Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
     unless you pass --no-code, which rejects it.
@@ -186,13 +186,13 @@ def _check_sweep(
 ) -> tuple[str, Sequence[str]]:
     """Check the combinations of a sweep; return the number of runs as text, and notices. Raises UserError."""
     from sim.studies.cells import plan
-    from sim.studies.checking import cells_to_check, check_cells
+    from sim.studies.checking import check_cells
 
     short, whole = [plan(file, overrides, unset=unset, full=full, code=code) for full in (False, True)]
-    cells = cells_to_check(short)
-    if len(cells) >= _CELLS_ANNOUNCED:
-        echo(f"{file}: checking {len(cells):,} combinations of values", err=True)
-    check_cells(short, cells, data_dir, code=code)
+    combinations = len(short.cells) // len(short.seeds)
+    if combinations >= _CELLS_ANNOUNCED:
+        echo(f"{file}: checking {combinations:,} combinations of values", err=True)
+    check_cells(short, data_dir, code=code)
     more = f", {len(whole.cells):,} with --full" if len(whole.cells) != len(short.cells) else ""
     return f"{len(short.cells):,} runs{more}", short.notices
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from actors.nearest import did_you_mean
 from sim.errors import UserError, naming_file_in_errors
 from sim.results.measures import MEASURES, OWN_METRICS, base_metric_name
+from sim.results.store.summary_file import KNOWN_KEYS
 from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
 from sim.scenario.resolved import digest
@@ -29,24 +30,6 @@ from sim.studies.option_values import as_toml, parsed, split_at_commas
 
 CELLS_MAX = 100_000
 _SEED = "run.seed"
-_PARTS_OF_SUMMARY = (
-    "budget",
-    "bytes_by_type",
-    "clients",
-    "coalitions",
-    "device_time",
-    "engine",
-    "energy",
-    "graph",
-    "help",
-    "membership",
-    "messages",
-    "population",
-    "rounds",
-    "settled",
-    "target",
-    "work",
-)
 
 
 class AxisChoice(NamedTuple):
@@ -321,10 +304,10 @@ def _axis_names(axes: Axes) -> set[str]:
 
 def _metric_notices(metrics: Iterable[str]) -> Iterator[str]:
     """Yield a notice for each metric that is probably misspelled. A method may report metrics of any name."""
-    known = [*[measure.name for measure in MEASURES], *sorted(OWN_METRICS), *_PARTS_OF_SUMMARY, "iterations"]
+    known = [*[measure.name for measure in MEASURES], *sorted(OWN_METRICS), "iterations"]
     for metric in metrics:
         name = base_metric_name(metric)
-        if name not in known and (meant := did_you_mean(name, known)):
+        if name not in KNOWN_KEYS.union(known) and (meant := did_you_mean(name, known)):
             yield (
                 f"sweep.compare.metrics: {as_toml(metric)} has values only if a method reports {name}, which "
                 f"is not a metric of coterie{meant}"

@@ -529,7 +529,7 @@ def test_each_combination_of_a_sweep_is_checked_with_its_data(tmp_path: Path) ->
     file = tmp_path / "alone.toml"
     file.write_text('[sweep]\nscenario = "small.toml"\n[sweep.grid]\nclients.count = [4, 2000]\n')
     result = CliRunner().invoke(app, ["check", str(file)])
-    assert result.exit_code == 2 and "ok" not in result.stdout
+    assert result.exit_code == 2 and "ok" not in result.stdout and "samples" in result.stderr
     assert result.stderr.endswith("in the runs with clients.count = 2000\n")
     counts = [*range(4, 25)]
     file.write_text(f'[sweep]\nscenario = "small.toml"\nseeds = 2\n[sweep.grid]\nclients.count = {counts}\n')

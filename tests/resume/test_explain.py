@@ -104,16 +104,17 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
 
 
 def test_without_a_time_the_end_is_explained(tmp_path: Path) -> None:
-    returns = churn("crash", 1, "1 s") + churn("rejoin", 1, "2500 ms", "keep")
+    returns = churn("crash", 1, "1 s") + churn("rejoin", 1, "2500 ms", "keep") + churn("join", 2, "1500 ms")
     path = run(tmp_path, QUADRATIC + returns, "devices.step_time=1 s", "run.evaluate_every=1 s").directory
     end_s = json.loads((path / "summary.json").read_text())["virtual_seconds"]
-    for client, sessions in ((0, None), (1, "crashed at 1 s, rejoined with its state at 2.5 s")):
+    rejoined = "crashed at 1 s, rejoined with its state at 2.5 s"
+    for client, moves in ((0, None), (1, rejoined), (2, "joined at 1.5 s")):
         shown = coterie("explain", path, "--client", client)
         assert shown.exit_code == 0, shown.output
         assert shown.stdout == coterie("explain", path, "--at", f"{end_s} s", "--client", client).stdout
         rows = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
         assert rows["client"] == f"client-{client}, up at {end_s:g} s"
-        assert rows.get("sessions") == sessions
+        assert rows.get("moves") == moves
         assert not {"late", "newcomer"} & set(rows)
     for name in ("summary.json", "checksums.json"):  # as a killed process leaves its files
         (path / name).unlink()
@@ -130,7 +131,7 @@ def test_only_the_last_moves_of_a_client_are_shown(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     rows = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
     last = "crashed at 3.5 s, rejoined without a model at 4 s, crashed at 4.5 s"
-    assert rows["sessions"] == f"3 earlier moves, rejoined without a model at 3 s, {last}"
+    assert rows["moves"] == f"3 earlier, rejoined without a model at 3 s, {last}"
 
 
 def test_a_folder_of_runs_is_refused_with_the_name_of_a_run(tmp_path: Path) -> None:

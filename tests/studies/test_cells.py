@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
+from sim.results.store.summary_file import KNOWN_KEYS
 from sim.run.options import RunOptions
 from sim.run.running import run_scenario
 from sim.scenario.resolved import digest
@@ -157,12 +158,15 @@ def test_a_misspelled_metric_is_noticed_before_the_runs(tmp_path: Path) -> None:
         assert notices(metric) == ()
 
 
-def test_no_part_of_a_summary_is_taken_for_a_misspelled_metric(tmp_path: Path) -> None:
+def test_no_key_of_a_summary_is_taken_for_a_misspelled_metric(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text(SMALL)
-    summary = run_scenario(load_scenario(tmp_path / "base.toml"), RunOptions(out=tmp_path)).summary
-    metrics = [key for key, value in summary.items() if isinstance(value, dict | float)]
-    assert {"messages", "graph", "virtual_seconds"} < set(metrics)
-    assert plan(study(tmp_path), [f"sweep.compare.metrics={json.dumps(metrics)}"]).notices == ()
+    scenario = load_scenario(tmp_path / "base.toml", ["run.target_accuracy=0.5"])
+    keys = [*KNOWN_KEYS, *run_scenario(scenario, RunOptions(out=tmp_path)).summary]
+    assert {"messages", "energy", "target", "work"} < set(keys)
+    metrics = json.dumps([f"{key}.mean" for key in keys])
+    assert plan(study(tmp_path), [f"sweep.compare.metrics={metrics}"]).notices == ()
+    (notice,) = plan(study(tmp_path), ['sweep.compare.metrics=["mesages_sent.mean"]']).notices
+    assert notice.endswith("did you mean 'messages_sent'?"), "keys of summaries are not proposed"
 
 
 def test_a_first_seed_is_set_without_notices(tmp_path: Path) -> None:

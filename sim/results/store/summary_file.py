@@ -177,6 +177,8 @@ class _Summary(_Table):
 
 SUMMARY_KEYS = tuple(sorted(_Summary.__required_keys__))
 """Keys of every summary."""
+KNOWN_KEYS = _Summary.__required_keys__ | _Summary.__optional_keys__ | {"coalitions", "target", "work"}
+"""Keys of summaries, including informative ones that have numbers."""
 _KNOWN = TypeAdapter(_Summary)
 
 

@@ -188,7 +188,7 @@ def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[
         text += "; has no model from its peers yet"
     yield "client", text
     if moves := _moves_text(simulation, client):
-        yield "sessions", moves
+        yield "moves", moves
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
         yield "state", "none: the client has not joined yet, or its state is lost"
@@ -205,14 +205,14 @@ def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[
 
 
 def _moves_text(simulation: Simulation, client: ClientLife) -> str:
-    """Describe the client's last arrivals and departures; empty if it was up from the start on."""
+    """Describe the client's last arrivals, departures and failures; empty without any."""
     moves = [each for each in simulation.trace.lifecycles if each[1] == client.name and each[2] in _MOVES]
     shown = [
         f"{_MOVES[event]}{_STATES.get(state, '')} at {time_s:g} s"
         for time_s, _, event, state in moves[-_MOVES_MAX:]
     ]
     earlier = len(moves) - len(shown)
-    return ", ".join([f"{earlier:,} earlier moves"] * (earlier > 0) + shown)
+    return ", ".join([f"{earlier:,} earlier"] * (earlier > 0) + shown)
 
 
 def _activity_text(client: ClientLife, actor: Client) -> str:
