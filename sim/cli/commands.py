@@ -151,7 +151,7 @@ def check(
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and print its size.
 
-    For a sweep without --full, also check the first seed's run for each combination of the axes' values.
+    For a sweep, also check one run for each combination of values, except those that only --full has.
 
     Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
     unless you pass --no-code, which rejects it.
