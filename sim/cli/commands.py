@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
-
-_CELLS_ANNOUNCED = 20  # checks of this many combinations take seconds
-
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -157,44 +154,27 @@ def check(
     unless you pass --no-code, which rejects it.
     """
     with exit_on_errors(file):
+        from sim.cli.checking import checked_scenario, checked_sweep
+        from sim.learning.data.kept import keeping_last_data
         from sim.studies.cells import StatedScenario
 
-        of_runs, alone = StatedScenario(file, overrides or (), unset or (), not no_code).of_runs()
-    of_all = [*(alone.set if alone else ()), *of_runs.overrides]
-    scenario = _load(of_runs.file, of_all, seed, of_runs.unset, no_code)
-    with exit_on_errors(file):
-        from sim.cli.outline import outline, setting_notices
-        from sim.learning.data.kept import keeping_last_data
-        from sim.run.setup.checking import check as check_parts
-
-        with keeping_last_data():
-            plan_of_run = check_parts(scenario, data_dir)
-            rows, notices = outline(scenario, plan_of_run), setting_notices(scenario, plan_of_run)
-            if alone is not None or scenario.sweep is not None:
-                runs, more = _check_sweep(file, overrides or (), unset or (), data_dir, code=not no_code)
-                rows.append(("sweep", runs))
-                notices = [*dict.fromkeys([*notices, *more])]
-    for notice in notices:
+        stated = StatedScenario(file, overrides or (), unset or (), not no_code)
+        is_study = stated.of_runs()[1] is not None
+    rows: list[tuple[str, str]] = []
+    notices: list[str] = []
+    scenario = None if is_study else _load(file, overrides, seed, unset, no_code)
+    with exit_on_errors(file), keeping_last_data():
+        if scenario is not None:
+            rows, notices = checked_scenario(scenario, data_dir)
+        if scenario is None or scenario.sweep is not None:
+            of_sweep = checked_sweep(stated, seed, data_dir)
+            rows = [*rows, of_sweep.rows[-1]] if rows else of_sweep.rows
+            notices += of_sweep.notices
+    for notice in dict.fromkeys(notices):
         echo(f"{file}: {notice}", err=True)
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")
-
-
-def _check_sweep(
-    file: Path, overrides: Sequence[str], unset: Sequence[str], data_dir: Path | None, *, code: bool
-) -> tuple[str, Sequence[str]]:
-    """Check the combinations of a sweep; return the number of runs as text, and notices. Raises UserError."""
-    from sim.studies.cells import plan
-    from sim.studies.checking import check_cells
-
-    short, whole = [plan(file, overrides, unset=unset, full=full, code=code) for full in (False, True)]
-    combinations = len(short.cells) // len(short.seeds)
-    if combinations >= _CELLS_ANNOUNCED:
-        echo(f"{file}: checking {combinations:,} combinations of values", err=True)
-    check_cells(short, data_dir, code=code)
-    more = f", {len(whole.cells):,} with --full" if len(whole.cells) != len(short.cells) else ""
-    return f"{len(short.cells):,} runs{more}", short.notices
 
 
 @app.command()

@@ -256,7 +256,8 @@ def compare(
         from sim.studies.words import stated_labels
 
         study = load_study(paths, clients)
-        study = replace(study, labels={**study.labels, **stated_labels(labels or (), [*study.axes])})
+        stated = stated_labels(labels or (), [*study.axes], study.labels)
+        study = replace(study, labels={**study.labels, **stated})
         comparison = Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target)
         default = paths[0] / "comparison" if (paths[0] / INDEX).is_file() else Path("comparison")
         page = write_comparison(comparison, out or default)

@@ -27,6 +27,7 @@ from sim.scenario.shared_prefix import shared_prefix_end
 from sim.studies.artifacts.kept_study import changed_data, copy_study, find_study
 from sim.studies.index import CellHead, SweepHead, Value, axis_values_text, plugin_names
 from sim.studies.option_values import as_toml, parsed, split_at_commas
+from sim.studies.words import axis_named
 
 CELLS_MAX = 100_000
 _SEED = "run.seed"
@@ -119,7 +120,8 @@ def plan(
     with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
         _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
-    dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only)
+    labels = {key: str(label) for key, label in lists_by_key(sweep.labels).items()}
+    dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only, labels)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
@@ -142,7 +144,7 @@ def plan(
         question=base.question if alone is None else first_comment(read_text(path)),
         axes=_values(dimensions),
         seeds=chosen,
-        labels={key: str(label) for key, label in lists_by_key(sweep.labels).items()},
+        labels=labels,
         compare=sweep.compare.model_copy(update={"target": target}),
         threads=max(each if isinstance(each := one.engine.threads, int) else 1 for one in scenarios),
         cells=tuple(_plan_forks(made) if sweep.forks else [cell for cell, _ in made]),
@@ -201,20 +203,25 @@ def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]], *, ha
 
 
 @contextmanager
-def values_added_to_errors(values: Mapping[str, Value], of_sweep: Container[str] = ()) -> Iterator[None]:
-    """Add the values of the runs to a UserError raised in this block. of_sweep: keys that the sweep sets."""
+def values_added_to_errors(
+    values: Mapping[str, Value], of_sweep: Container[str] = (), of_values: Container[str] = ()
+) -> Iterator[None]:
+    """Add the values of the runs to a UserError raised in this block.
+
+    of_sweep: keys that the sweep sets, and not an option. of_values: those of them that these values set.
+    """
     try:
         yield
     except UserError as error:
         lines = error.problem.split("\n")
-        are_of_sweep = [line.partition(" = ")[0] in of_sweep for line in lines]
+        keys = [line.partition(" = ")[0] for line in lines]
         error.problem = "\n".join(
-            line.replace(" (from --set): ", " (from the sweep): ", 1) if is_of_sweep else line
-            for line, is_of_sweep in zip(lines, are_of_sweep, strict=True)
+            line.replace(" (from --set): ", " (from the sweep): ", 1) if key in of_sweep else line
+            for line, key in zip(lines, keys, strict=True)
         )
         if values:
             error.add_note(f"in the runs with {axis_values_text(values)}")
-            if not any(are_of_sweep):
+            if not any(key in of_values for key in keys):
                 _add_hint_on_cases(error)
         raise
 
@@ -235,9 +242,10 @@ def make_cell(
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    keys = [_key(each) for choice in choices for each in choice.overrides]
-    of_sweep = {key for key in keys if options is not None and key not in options}
-    with values_added_to_errors(values, of_sweep):
+    of_options = options if options is not None else set(map(_key, overrides))
+    of_sweep = {key for each in overrides if (key := _key(each)) not in of_options}
+    of_values = of_sweep.intersection(_key(each) for choice in choices for each in choice.overrides)
+    with values_added_to_errors(values, of_sweep, of_values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
     excluded = tuple(sorted({client for choice in excluding for client in choice.excluded}))
@@ -377,11 +385,15 @@ def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[AxisChoice, 
             yield choices
 
 
-def _choices_of_only(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
-    """Keep the choices that `--only` names; several values of one axis are allowed."""
+def _choices_of_only(
+    dimensions: Sequence[_Choices], only: Iterable[str], labels: Mapping[str, str]
+) -> list[_Choices]:
+    """Keep the choices that `--only` names by axis or label; several values of one axis are allowed."""
     wanted: dict[str, set[str]] = {}
+    axes = _values(dimensions)
     for option in only:
-        axis, value = parse_axis_value(option, _values(dimensions), "--only")
+        name, equals, value = map(str.strip, option.partition("="))
+        axis, value = parse_axis_value(f"{axis_named(name, axes, labels)}{equals}{value}", axes, "--only")
         wanted.setdefault(axis, set()).add(value)
 
     def is_wanted(choice: AxisChoice) -> bool:

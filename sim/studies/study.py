@@ -24,7 +24,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, lists_by_key
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
-from sim.studies.words import key_label
+from sim.studies.words import axis_named, key_label
 
 IMPROVEMENT, HURT = "improvement", "hurt"
 """Shares of clients that are better than in the baseline's runs, and worse than alone."""
@@ -198,13 +198,8 @@ class Study:
     shortened: Mapping[str, str] = field(default_factory=dict)
 
     def axis(self, name: str) -> str:
-        """Return the name of an axis in this study, given its name or its label.
-
-        `protocol.name` and `protocol` are equal: sweeps have the first, studies of other runs the second.
-        """
-        others = [{"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)]
-        others += [axis for axis in self.axes if self.label(axis) == name]
-        return next((other for other in [name, *others] if other in self.axes), name)
+        """Return the name of an axis in this study, given its name or its label."""
+        return axis_named(name, self.axes, self.labels)
 
     def named(self, choice: str) -> str:
         """Return "axis=value" with the names of this study."""

@@ -1,6 +1,6 @@
 """Labels of keys in words: ``devices.override.0.slowdown`` is "slowdown (devices override 1)"."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sim.errors import UserError
 
@@ -23,11 +23,25 @@ def key_label(key: str) -> str:
     return f"{last.replace('_', ' ')} ({' '.join(section).replace('_', ' ')})"
 
 
-def stated_labels(options: Iterable[str], axes: Sequence[str]) -> dict[str, str]:
-    """Parse ``KEY=words`` of the option `--label`. Raises UserError."""
+def axis_named(name: str, axes: Iterable[str], labels: Mapping[str, str]) -> str:
+    """Return the axis with this key or label, or `name` if there is none. labels: the stated ones, by axis.
+
+    `protocol.name` and `protocol` are equal: sweeps have the first, studies of other runs the second.
+    """
+    known = list(axes)
+    others = [{"protocol": "protocol.name", "protocol.name": "protocol"}.get(name, name)]
+    others += [axis for axis in known if (labels.get(axis) or key_label(axis)) == name]
+    return next((other for other in [name, *others] if other in known), name)
+
+
+def stated_labels(
+    options: Iterable[str], axes: Sequence[str], labels: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Parse ``KEY=words`` of the option `--label`; KEY may be a label so far. Raises UserError."""
     found = {}
     for option in options:
         key, equals, words = map(str.strip, option.partition("="))
+        key = axis_named(key, axes, labels or {})
         if not equals or not words or key not in axes:
             if not axes:
                 none = "there are no axes to label, because all runs have the same settings; omit --label"

@@ -538,6 +538,39 @@ def test_each_combination_of_a_sweep_is_checked_with_its_data(tmp_path: Path) ->
     assert result.stderr == f"{file}: checking 21 combinations of values\n"
 
 
+def test_a_study_is_checked_as_its_runs_are_and_not_without_its_cases(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    file = tmp_path / "study.toml"
+    file.write_text(
+        '[sweep]\nscenario = "small.toml"\nset = ["protocol.name=fedsim"]\n'
+        '[[sweep.case]]\naxis = "model"\nname = "small"\n'
+        "set = [\"model={name = 'decoupled', backbones = ['small-mlp']}\"]\n"
+        '[[sweep.case]]\naxis = "model"\nname = "slow"\n'
+        "set = [\"model={name = 'decoupled', backbones = ['deep-mlp']}\", \"devices.step_time=1 h\"]\n"
+    )
+    result = CliRunner().invoke(app, ["check", str(file), "--seed", "3"])
+    assert result.exit_code == 0, result.stderr
+    assert "protocol  fedsim\n" in result.stdout and "sweep     2 runs\n" in result.stdout
+    (too_short,) = [line for line in result.stderr.splitlines() if "the run is too short" in line]
+    assert too_short.endswith(" (in the runs with model = slow)")
+
+
+def test_an_error_in_a_key_that_a_study_sets_for_all_runs_names_the_sweep(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    file = tmp_path / "study.toml"
+    file.write_text(
+        '[sweep]\nscenario = "small.toml"\nset = ["protocol.name=gossip", "protocol.gamma=0.1"]\n'
+        '[[sweep.case]]\naxis = "method"\nname = "local"\nset = ["protocol.name=local"]\n'
+    )
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == 2 and "small.toml: protocol.gamma = 0.1 (from the sweep): " in result.stderr
+    lines = result.stderr.splitlines()
+    assert lines[1:] == [
+        "in the runs with method = local",
+        "put a key that only some runs have into `set` of a [[sweep.case]]",
+    ]
+
+
 @pytest.mark.parametrize(("asked", "seeds"), [("1", "1"), ("2", "1 2"), ("7,", "7"), ("7,5", "7 5")])
 def test_seeds_of_a_sweep_are_so_many_or_these(asked: str, seeds: str) -> None:
     words = ["sweep", "gossip", "--set", "network.loss=0", "--seeds", asked, "--dry-run"]

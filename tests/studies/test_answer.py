@@ -290,6 +290,8 @@ def test_keys_have_labels_in_words(key: str, words: str) -> None:
 
 def test_labels_are_stated_for_axes() -> None:
     assert stated_labels(["a.b= two words "], ["a.b"]) == {"a.b": "two words"}
+    assert stated_labels(["b (a)=new"], ["a.b"]) == {"a.b": "new"}
+    assert stated_labels(["old=new"], ["a.b"], {"a.b": "old"}) == {"a.b": "new"}
     for wrong in ("a.c=x", "a.b", "a.b="):
         with pytest.raises(UserError, match=r'must be KEY="words", with one of the axes a\.b'):
             stated_labels([wrong], ["a.b"])

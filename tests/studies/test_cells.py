@@ -277,6 +277,17 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     assert logical.axes["run.keep_messages"] == (False,)
 
 
+def test_axes_are_narrowed_by_their_labels(tmp_path: Path) -> None:
+    by_key = plan(study(tmp_path), only=["network.loss=0.2"]).cells
+    assert plan(study(tmp_path), only=["lost messages=0.2"]).cells == by_key
+    label = "sweep.labels={'network.loss'='share that is lost'}"
+    for name in ("share that is lost", "network.loss"):
+        found = plan(study(tmp_path), [label], only=[f"{name} = 0.2"]).cells
+        assert [cell.key for cell in found] == [cell.key for cell in by_key]
+    with pytest.raises(UserError, match="--only lost messages=0.2: must be an axis and one of its values"):
+        plan(study(tmp_path), [label], only=["lost messages=0.2"])
+
+
 def test_values_that_are_there_twice_are_refused(tmp_path: Path) -> None:
     """Their runs could not be told apart: `compare` refused them, all done as they were."""
     with pytest.raises(UserError, match=r"sweep: network\.loss = 0\.1 appears twice; values of an axis"):
