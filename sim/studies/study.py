@@ -93,11 +93,13 @@ class StudiedRun:
     def curve(self, metric: str) -> Series | None:
         """Return a metric over time: the mean over clients that count and are up; None if not measured.
 
-        For a metric with the suffix `WORST`, the mean of the worst 10% of these clients.
+        For a metric with the suffix `WORST`, the mean of the worst 10% of these clients. For a total such as
+        `bytes_sent`, the total of all clients.
         """
         panel = self._panel(metric.removesuffix(WORST))
         if panel is None:
-            return None
+            total = self.view.total(metric)
+            return total if total.times.size else None
         if metric.endswith(WORST):
             higher = higher_is_better(metric)
             rows = [row[~np.isnan(row)] for row in panel.values]

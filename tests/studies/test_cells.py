@@ -284,7 +284,7 @@ def test_axes_are_narrowed_by_their_labels(tmp_path: Path) -> None:
     for name in ("share that is lost", "network.loss"):
         found = plan(study(tmp_path), [label], only=[f"{name} = 0.2"]).cells
         assert [cell.key for cell in found] == [cell.key for cell in by_key]
-    with pytest.raises(UserError, match="--only lost messages=0.2: must be an axis and one of its values"):
+    with pytest.raises(UserError, match=r"--only lost messages=0\.2: must be an axis and one of its values"):
         plan(study(tmp_path), [label], only=["lost messages=0.2"])
 
 

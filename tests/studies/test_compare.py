@@ -527,6 +527,18 @@ def test_a_metric_that_is_unknown_is_answered_by_those_that_are_known(small: Sma
         Comparison(load_study([small[1].directory]), metrics=["acc"])
 
 
+def test_each_metric_of_a_run_can_be_compared_and_totals_are_those_of_the_run(small: Small) -> None:
+    study = load_study([small[1].directory])
+    names = study.runs[0].view.metric_names
+    assert "bytes_sent" in names and "distance" in names
+    compared = Comparison(study, metrics=names)
+    for group in compared.groups:
+        sent = compared.numbers(group, "bytes_sent")
+        assert sent == {run.seed: run.view.bytes_sent.values[-1] for run in group.runs}
+    with pytest.raises(UserError, match=r"--metric bytes_sent\.worst_decile: unknown in all runs"):
+        Comparison(study, metrics=["bytes_sent.worst_decile"])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "said"),
