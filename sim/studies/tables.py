@@ -92,7 +92,9 @@ def value_text(number: float, metric: str) -> str:
     """Format a value of a metric, without its unit."""
     if math.isnan(number):
         return text.NOTHING
-    return f"{100 * number:.1f}" if is_share(metric) else f"{number:.3g}"
+    if is_share(metric):
+        return f"{100 * number:.1f}"
+    return f"{number:,.0f}" if 999.5 <= abs(number) < 1e6 else f"{number:.3g}"
 
 
 def interval_text(found: Estimate, metric: str) -> str:

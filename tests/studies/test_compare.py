@@ -30,7 +30,14 @@ from sim.studies.pictures import write_pictures
 from sim.studies.statistics import estimate
 from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import caption, cost_text, tables_to_show, target_cost_text, write_csv
+from sim.studies.tables import (
+    caption,
+    cost_text,
+    tables_to_show,
+    target_cost_text,
+    value_text,
+    write_csv,
+)
 from tests.results.synthetic import as_if_written
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
@@ -517,6 +524,14 @@ def test_an_axis_may_be_named_by_its_label(small: Small) -> None:
     assert Comparison(study, by=label).by == Comparison(study, by="network.loss").by == "network.loss"
     choice = Comparison(study, baseline=f"{label}=0")
     assert choice.baseline_of(choice.groups[-1]) is not None
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0.01234, "0.0123"), (999.4, "999"), (999.6, "1,000"), (-4000.0, "-4,000"), (1.5e6, "1.5e+06")],
+)
+def test_counts_are_shown_with_all_their_digits(number: float, shown: str) -> None:
+    assert value_text(number, "messages.sent") == shown
 
 
 def test_a_metric_that_is_unknown_is_answered_by_those_that_are_known(small: Small) -> None:
