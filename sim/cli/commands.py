@@ -148,7 +148,8 @@ def check(
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and print its size.
 
-    For a sweep, also check one run for each combination of values, except those that only --full has.
+    For a sweep, also check one run for each combination of values, except those that only --full has, and the
+    data of each seed.
 
     Your code that the scenario names, such as protocol.name or model.name = "my_file.py:Class", is executed,
     unless you pass --no-code, which rejects it.

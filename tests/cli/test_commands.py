@@ -555,6 +555,21 @@ def test_a_study_is_checked_as_its_runs_are_and_not_without_its_cases(tmp_path: 
     assert too_short.endswith(" (in the runs with model = slow)")
 
 
+def test_the_data_of_each_seed_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    base = SCENARIOS / "l2c_fashion_mnist.toml"
+    partition = "data.partition={kind='classes-per-client', classes=2, samples_per_client=80}"
+    file.write_text(
+        f'[sweep]\nscenario = "{base}"\nseeds = [1, 2]\n'
+        f'set = ["data.name=digits", "{partition}", "data.test_samples=20", "clients.count=8"]\n'
+        "[sweep.grid]\nnetwork.loss = [0, 0.1]\n"
+    )
+    assert CliRunner().invoke(app, ["check", str(file), "--set", "sweep.seeds=[1]"]).exit_code == 0
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == 2 and "samples, 23 of them not yet taken" in result.stderr
+    assert result.stderr.endswith("in the runs with network.loss = 0, seed = 2\n")
+
+
 def test_an_error_in_a_key_that_a_study_sets_for_all_runs_names_the_sweep(tmp_path: Path) -> None:
     write(tmp_path, SMALL)
     file = tmp_path / "study.toml"

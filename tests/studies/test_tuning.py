@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import sim
 from sim.cli.live import app
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
@@ -220,6 +221,18 @@ def test_held_back_samples_select_where_there_are_classes(tmp_path: Path) -> Non
     assert 0 < trial.selection <= 1
     right = 32 * trial.selection  # of 4 held-out samples of each of 4 clients, with 2 seeds
     assert right == pytest.approx(round(right))
+
+
+def test_a_seed_without_enough_samples_is_refused_before_the_first_trial(tmp_path: Path) -> None:
+    path = Path(sim.__path__[0]).parent / "scenarios" / "l2c_fashion_mnist.toml"
+    overrides = ["data.name=digits", "data.test_samples=20", "clients.count=8", "protocol.name=local"]
+    overrides += ["data.partition={kind='classes-per-client', classes=2, samples_per_client=80}"]
+    methods = tuned_methods(StatedScenario(path, overrides, (), True), [], 0.2)
+    tuning = Tuning(path, methods, 2, (1, 2), SamplerName.sobol, 3)  # seed 2 draws a class too often
+    with pytest.raises(UserError, match="23 of them not yet taken") as caught:
+        tune(tuning, out=tmp_path / "out", execute=here)
+    assert "in the runs with method = local, seed = 2" in "\n".join(caught.value.__notes__)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_best_of_k_is_the_mean_over_all_subsets() -> None:

@@ -8,13 +8,13 @@ from sim.run.setup.plan import RunPlan, plan_run
 from sim.scenario.scenario import Scenario
 
 
-def check(scenario: Scenario, data_dir: Path | None = None) -> RunPlan:
+def check(scenario: Scenario, data_dir: Path | None = None, *, download: bool = False) -> RunPlan:
     """Check a scenario beyond its file, and return its plan. Raises UserError.
 
-    Files are read and checked as for a run, but nothing is downloaded. Torch is imported only if a check
-    needs it.
+    Files are read and checked as for a run. download: whether a missing data set is downloaded. Torch is
+    imported only if a check needs it.
     """
-    folder = DataFolder(data_dir, download=False)
+    folder = DataFolder(data_dir, download)
     if _plan_reveals_errors(scenario):
         return plan_run(scenario, folder, made=False)
     from sim.run.setup.builder import plan_by_building

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,23 @@ from typing import Any
 import numpy as np
 
 from sim.errors import UserError
+from sim.learning.data.kept import keeping_last_data
 from sim.results.outcome import why_failed
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
+from sim.run.setup.checking import check
 from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
+from sim.scenario.scenario import Scenario
 from sim.scenario.sections.sweep import Comparing
-from sim.studies.cells import CELLS_MAX, AxisChoice, Plan, SweepCell, make_cell
+from sim.studies.cells import (
+    CELLS_MAX,
+    AxisChoice,
+    Plan,
+    SweepCell,
+    make_cell,
+    values_added_to_errors,
+)
 from sim.studies.index import Value
 from sim.studies.option_values import as_toml
 from sim.studies.sweep import Execute, SweepProgress, finished_folders, run_sweep
@@ -151,6 +161,7 @@ def tune(
         values = list(method.space.values())
         samplers[method.name] = make_sampler(tuning.sampler, values, tuning.seed, method.name)
         trials[method.name] = [TuningTrial(method, 0, {})]
+    _check_runs([trial for known in trials.values() for trial in known], tuning, out, how)
     fresh = {name: list(known) for name, known in trials.items()}
     asked: dict[str, list[Point]] = {}
     if tuning.sampler is SamplerName.sobol:  # all points are known at once
@@ -194,19 +205,37 @@ def _propose_trials(
 
 def _add_cells(trial: TuningTrial, tuning: Tuning) -> None:
     """Plan the runs of a trial; a choice of settings that the scenario refuses counts as a failure."""
-    choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
     try:
-        made = [
-            make_cell(trial.method.stated, [choice, condition], seed)
-            for condition in tuning.conditions
-            for seed in tuning.seeds
-        ]
+        trial.cells = [cell for cell, _ in _runs_of(trial, tuning)]
     except UserError as error:
         if not trial.number:
             raise
         trial.reason = str(error).splitlines()[0]
-        return
-    trial.cells = [cell for cell, _ in made]
+
+
+def _runs_of(trial: TuningTrial, tuning: Tuning) -> list[tuple[SweepCell, Scenario]]:
+    """Return the runs of a trial, with their scenarios. Raises UserError."""
+    choice = AxisChoice({"method": trial.method.name, "trial": trial.number}, trial.overrides())
+    return [
+        make_cell(trial.method.stated, [choice, condition], seed)
+        for condition in tuning.conditions
+        for seed in tuning.seeds
+    ]
+
+
+def _check_runs(trials: Iterable[TuningTrial], tuning: Tuning, out: Path, how: CellOptions) -> None:
+    """Check the runs of these trials that have no results, with data and models. Raises UserError.
+
+    Otherwise, a seed for which a class has too few samples would fail in each trial of a long search.
+    """
+    runs = [run for trial in trials for run in _runs_of(trial, tuning)]
+    finished = finished_folders(out, {cell.key for cell, _ in runs})
+    with keeping_last_data():
+        for cell, scenario in runs:
+            if cell.key not in finished:
+                values = {key: value for key, value in cell.values.items() if key != "trial"}
+                with values_added_to_errors({**values, "seed": cell.seed}):
+                    check(scenario, how.data_dir, download=True)
 
 
 def _plan(tuning: Tuning, trials: Mapping[str, list[TuningTrial]]) -> _TuningPlan:
