@@ -1,5 +1,6 @@
 """Execution of a sweep: runs all cells without results in several processes."""
 
+import math
 import multiprocessing
 import time
 from collections import Counter, deque
@@ -99,7 +100,8 @@ def run_sweep(
     index, how = _Index(plan, out), how or CellOptions()
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
     finished_before = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
-    started_s, pace = time.perf_counter(), RemainingTimeEstimate()
+    # Runs differ, and the virtual time of one run may pass unevenly: only the whole sweep has a steady pace.
+    started_s, pace = time.perf_counter(), RemainingTimeEstimate(math.inf)
     index.write()
 
     def show_running(running: tuple[float, ...]) -> None:

@@ -1,5 +1,6 @@
 """How far a run is: what is shown meanwhile, and that showing it changes nothing."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -138,6 +139,15 @@ def test_the_rest_takes_as_long_as_of_late() -> None:
     for second in range(11, 75):
         remaining_s = pace.remaining_s(float(second), 0.25 + (second - 10) * 0.005)
     assert remaining_s == pytest.approx((1 - 0.57) / 0.005)
+
+
+def test_the_rest_of_a_sweep_takes_as_long_as_all_its_runs_so_far() -> None:
+    pace = RemainingTimeEstimate(math.inf)
+    assert pace.remaining_s(0.0, 0.0) is None
+    assert pace.remaining_s(100.0, 0.2) == pytest.approx(400.0)
+    # A run whose virtual time hardly passes for three minutes, then ends.
+    assert pace.remaining_s(280.0, 0.201) == pytest.approx(280.0 * 0.799 / 0.201)
+    assert pace.remaining_s(300.0, 0.4) == pytest.approx(450.0)
 
 
 def test_no_estimate_where_nothing_happens() -> None:

@@ -19,23 +19,24 @@ _STEP_MIN_S, _STEP_SHARE_MAX = 1e-3, 0.05  # virtual time between updates, the l
 _ASKED_MAX = 1_000_000  # queries of clients' iterations or budgets in these updates together
 _COST_SHARE = 0.02  # maximum share of the wall-clock time for updates
 
-_LATE_S = 60.0  # window of an estimate
+_LATE_S = 60.0  # window of a run's estimate
 _SHORTEST_S = 1.0  # minimum wall-clock time of an estimate
 _FARTHEST = 1_000.0  # maximum ratio of remaining to elapsed time
 
 
 class RemainingTimeEstimate:
-    """Estimate of the remaining time, from recent progress."""
+    """Estimate of the remaining time, from the progress of the last `window_s` wall-clock seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = _LATE_S) -> None:
+        self._window_s = window_s
         self._looks: deque[tuple[float, float]] = deque()  # (real time, share done)
 
     def remaining_s(self, elapsed_s: float, share: float) -> float | None:
         """Return the wall-clock seconds until the share is 1; None if they cannot be estimated yet."""
         looks = self._looks
-        if not looks or elapsed_s - looks[-1][0] >= _OFTEN_S:
+        if not looks or (self._window_s < math.inf and elapsed_s - looks[-1][0] >= _OFTEN_S):
             looks.append((elapsed_s, share))
-        while len(looks) > 1 and looks[1][0] <= elapsed_s - _LATE_S:
+        while len(looks) > 1 and looks[1][0] <= elapsed_s - self._window_s:
             looks.popleft()
         since_s, before = looks[0]
         took_s, gained = elapsed_s - since_s, share - before
