@@ -1,7 +1,7 @@
 """Tables of docs/compare-methods.md: all methods with tuned settings, on several data sets and partitions.
 
-`coterie sweep scenarios/studies/fair/methods_tuned.toml` makes the runs, and so do drawn_methods_1.toml and
-drawn_methods_2.toml. `coterie compare` writes a table of each sweep. `python -m benchmarks.methods TABLE...`
+`coterie sweep scenarios/studies/fair/methods_tuned.toml` makes the runs, and so do methods_drawn_1.toml and
+methods_drawn_2.toml. `coterie compare` writes a table of each sweep. `python -m benchmarks.methods TABLE...`
 with these tables writes docs/studies/methods.csv, the picture, and the parts of the page between its marks;
 `--clusters RUNS` with the runs.csv of clusters.toml writes docs/studies/methods-clusters.csv.
 Every order that the page states is computed here.

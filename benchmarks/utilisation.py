@@ -25,7 +25,8 @@ TEXT = """\
 The table gives the speed of the engine in training steps per second and in floating-point operations (in
 products and convolutions of the forward and backward pass, as counted by torch). *Of the peak* compares the
 rate with the rate of one large matrix product, measured alternately. The missing share is memory
-traffic, small or oddly shaped products, and all operations other than products."""
+traffic, small or oddly shaped products, and all operations other than products. Where it is above 100%, the
+large product was slower than the model's products, so it is not the peak of the machine."""
 
 PROJECTION = """\
 CoBo's cross-device experiment (`scenarios/cobo_cross_device.toml`: {clients} clients, ResNet-9, batches of
