@@ -31,9 +31,10 @@ DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/stu
 INTRODUCTION = """\
 # Compare coterie with the papers
 
-This page is for readers who want to compare coterie with the five papers. It lists their algorithms, tables and
-figures; of FedeRiCo's paper, only the appendix was available. Each row gives the paper's result, coterie's result, and the command that reproduces it.
-`make papers` generates this page from `docs/papers.toml` and the results of the studies.
+This page is for readers who want to compare coterie with the five papers. It lists their algorithms, tables
+and figures; of FedeRiCo's paper, only the appendix was available. Each row gives the paper's result,
+coterie's result, and the command that reproduces it. `make papers` generates this page from
+`docs/papers.toml` and the results of the studies.
 
 Accuracies are in %, with half of the 95% interval over seeds. Experiments here are smaller than the papers':
 unless a row names its data, images are from Fashion-MNIST, with small networks. Compare the order of the
@@ -52,9 +53,10 @@ rows. A computed verdict rests on claims: the order of the methods in the paper'
 - A row agrees if all its claims hold (*yes*), disagrees if none holds even in part (*no*), and otherwise
   agrees *in part*. If the experiment differs too much from the paper's, the row agrees at most *in part*.
 
-*Tuned* marks settings that [tuning](how-to/tuning.md) selected, and *untuned* a row of a single method that is
-below local training without them. *Old* marks a result from before the latest change of its study. The linked pages describe the measurements. To run one method of a
-study, pass `--only method=local`, with the name in the study's file. To run one seed, pass `--seeds 721,`.
+*Tuned* marks settings that [tuning](how-to/tuning.md) selected, and *untuned* a row of a single method that
+is below local training without them. *Old* marks a result from before the latest change of its study. The
+linked pages describe the measurements. To run one method of a study, pass `--only method=local`, with the
+name in the study's file. To run one seed, pass `--seeds 721,`.
 """
 
 

@@ -1,4 +1,4 @@
-"""What `coterie check` reports about a scenario, or about the runs of a sweep."""
+"""Checks of a scenario, or of the runs of a sweep, with the lines that `coterie check` prints."""
 
 from collections.abc import Sequence
 from pathlib import Path
