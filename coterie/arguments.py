@@ -20,7 +20,7 @@ from actors.settings.units import DURATION
 from sim.errors import UserError, one_line, require_current_folder
 from sim.scenario.reading import DEPTH_MAX
 from sim.scenario.sections.sweep import SEEDS_MAX, Seeds
-from sim.studies.cells import as_toml
+from sim.studies.option_values import as_toml
 
 Given = Mapping[str, Any] | None
 _ITEMS_MAX = 1_000_001

@@ -37,8 +37,8 @@ from sim.run.resume.resuming import ResumableRun
 from sim.run.running import run_scenario
 from sim.run.save.saving import RunResult
 from sim.scenario.scenario import Scenario, load_contents, load_scenario
-from sim.studies.cells import as_toml
 from sim.studies.index import INDEX
+from sim.studies.option_values import as_toml
 
 
 def run(

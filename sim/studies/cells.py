@@ -8,9 +8,8 @@ import math
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
@@ -18,36 +17,27 @@ from actors.nearest import did_you_mean
 from sim.errors import UserError, naming_file_in_errors
 from sim.results.measures import MEASURES, OWN_METRICS, base_metric_name
 from sim.results.store.summary_file import KNOWN_KEYS
-from sim.scenario.overrides import overlap
 from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Case, Comparing, Seeds, Sweep, lists_by_key
 from sim.scenario.shared_prefix import shared_prefix_end
 from sim.studies.artifacts.kept_study import changed_data, copy_study, find_study
-from sim.studies.index import CellHead, SweepHead, Value, axis_values_text, plugin_names
-from sim.studies.option_values import as_toml, parsed, split_at_commas
-from sim.studies.words import axis_named
+from sim.studies.axes import (
+    SEED_KEY,
+    AxisChoice,
+    axis_choice,
+    axis_values,
+    combinations,
+    dimensions_of,
+    narrowed,
+    parse_axis_value,
+    split_lists,
+)
+from sim.studies.index import CellHead, SweepHead, Value, axis_values_text
+from sim.studies.option_values import as_toml, is_of_sweep, override_key
 
 CELLS_MAX = 100_000
-_SEED = "run.seed"
-
-
-class AxisChoice(NamedTuple):
-    """One value of an axis, or one value each of several axes that change together.
-
-    overrides, unset: changes to the scenario. excluded: clients that do not count in comparisons. without:
-    axes of which it uses only the first value.
-    """
-
-    values: dict[str, Value]
-    overrides: tuple[str, ...]
-    unset: tuple[str, ...] = ()
-    excluded: tuple[int, ...] = ()
-    without: tuple[str, ...] = ()
-
-
-_Choices = list[AxisChoice]
 
 
 class SweepCell(CellHead):
@@ -107,30 +97,30 @@ def plan(
     path, earlier = find_study(Path(path))
     if earlier is not None:
         kept_of = [
-            each for each in earlier.overrides if not (isinstance(seeds, tuple) and _key(each) == _SEED)
+            each
+            for each in earlier.overrides
+            if not (isinstance(seeds, tuple) and override_key(each) == SEED_KEY)
         ]
         overrides, unset = (*kept_of, *overrides), (*earlier.unset, *unset)
         seeds, only, full = seeds or earlier.seeds, (*earlier.only, *only), full or earlier.full
-    fixed, lists = _split_lists(overrides)
+    fixed, lists = split_lists(overrides)
     path = find_scenario(path)
     stated, alone = StatedScenario(path, fixed, unset, code).of_runs()
     base = _base_scenario(stated, lists, has_cases=alone is not None and bool(alone.case))
     sweep = alone or base.sweep or Sweep()
     axes = sweep.axes(full=full)
     with naming_file_in_errors(path):
-        _require_axes(sweep.compare, axes.case, _values(_dimensions(axes, lists, ())))
+        _require_axes(sweep.compare, axes.case, axis_values(dimensions_of(axes, lists, ())))
         _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
     labels = {key: str(label) for key, label in lists_by_key(sweep.labels).items()}
-    dimensions = _choices_of_only(_dimensions(axes, lists, map(_key, stated.overrides)), only, labels)
+    dimensions = narrowed(dimensions_of(axes, lists, map(override_key, stated.overrides)), only, labels)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
-    of_runs = [each for each in stated.overrides if _key(each) != _SEED]
+    of_runs = [each for each in stated.overrides if override_key(each) != SEED_KEY]
     of_all = replace(stated, overrides=(*axes.set, *of_runs))
-    keys = set(map(_key, overrides))
-    made = [
-        make_cell(of_all, choices, seed, keys) for choices in _combinations(dimensions) for seed in chosen
-    ]
+    keys = set(map(override_key, overrides))
+    made = [make_cell(of_all, choices, seed, keys) for choices in combinations(dimensions) for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)
@@ -142,7 +132,7 @@ def plan(
         file=stated.file,
         name=base.name if alone is None else default_name(path),
         question=base.question if alone is None else first_comment(read_text(path)),
-        axes=_values(dimensions),
+        axes=axis_values(dimensions),
         seeds=chosen,
         labels=labels,
         compare=sweep.compare.model_copy(update={"target": target}),
@@ -183,7 +173,7 @@ class StatedScenario:
 
 def _split_sweep_overrides(stated: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split overrides or keys into those that change the sweep itself and those that change its runs."""
-    of_sweep = list(filter(_is_of_sweep, stated))
+    of_sweep = list(filter(is_of_sweep, stated))
     return of_sweep, [each for each in stated if each not in of_sweep]
 
 
@@ -197,7 +187,7 @@ def _base_scenario(stated: StatedScenario, lists: Mapping[str, list[Any]], *, ha
                 error.add_note("in the scenario without the cases of the sweep")
                 _add_hint_on_cases(error)
             raise
-    first = _axis_choice({key: values[0] for key, values in lists.items()})
+    first = axis_choice({key: values[0] for key, values in lists.items()})
     with values_added_to_errors(first.values):
         return replace(stated, overrides=[*stated.overrides, *first.overrides]).scenario()
 
@@ -242,9 +232,9 @@ def make_cell(
     overrides = (*of_all.overrides, *[override for choice in choices for override in choice.overrides])
     unset = (*of_all.unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
-    of_options = options if options is not None else set(map(_key, overrides))
-    of_sweep = {key for each in overrides if (key := _key(each)) not in of_options}
-    of_values = of_sweep.intersection(_key(each) for choice in choices for each in choice.overrides)
+    of_options = options if options is not None else set(map(override_key, overrides))
+    of_sweep = {key for each in overrides if (key := override_key(each)) not in of_options}
+    of_values = of_sweep.intersection(override_key(each) for choice in choices for each in choice.overrides)
     with values_added_to_errors(values, of_sweep, of_values):
         scenario = replace(of_all, overrides=overrides, unset=unset).scenario(seed)
     excluding = [choice for choice in choices if choice.excluded]
@@ -285,15 +275,6 @@ def _plan_forks(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
     return found
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
-
-
-def _is_of_sweep(override: str) -> bool:
-    """Return whether an override changes the sweep itself, and not its runs."""
-    return _key(override).partition(".")[0] == "sweep"
-
-
 def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, Sequence[Value]]) -> None:
     """Reject keys that name an unknown axis, and baselines that are no value of an axis."""
     named = [("compare.by", compare.by)] if compare.by is not None else []
@@ -331,7 +312,7 @@ def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:
 
 def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:
     """Return the seeds. Raises UserError if overrides state the first seed, but `seeds` lists all of them."""
-    stated = [each for each in overrides if _key(each) == _SEED]
+    stated = [each for each in overrides if override_key(each) == SEED_KEY]
     if stated and isinstance(seeds, tuple):
         listed_seeds = ", ".join(map(str, seeds))
         raise UserError(
@@ -339,118 +320,3 @@ def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[i
             f"option, or pass the number of seeds: --seeds {len(seeds)}"
         )
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
-
-
-# --- axes ---------------------------------------------------------------------------------------------------
-
-
-def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
-    """Return lists of choices, to be combined: cases, then `zip`, then each key of `grid`."""
-    stated = [*fixed, *lists]
-
-    def is_free(key: str) -> bool:
-        return not any(overlap(key, other) for other in stated)
-
-    cases: dict[str, _Choices] = {}
-    for case in axes.case:
-        choice = AxisChoice({case.axis: case.name}, case.set, case.unset, case.excluded, case.without)
-        cases.setdefault(case.axis, []).append(choice)
-    together = {key: values for key, values in lists_by_key(axes.zip).items() if is_free(key)}
-    grid = {key: values for key, values in lists_by_key(axes.grid).items() if is_free(key)} | lists
-    rows = [
-        _axis_choice(dict(zip(together, row, strict=True))) for row in zip(*together.values(), strict=True)
-    ]
-    alone = [[_axis_choice({key: value}) for value in values] for key, values in grid.items()]
-    found = [*cases.values(), *([rows] if rows else []), *alone]
-    names = [axis for dimension in found for axis in dimension[0].values]
-    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise UserError(f"sweep: two axes have the name {twice[0]}; rename or remove one")
-    for dimension in found:
-        values = [choice.values for choice in dimension]
-        if again := [each for number, each in enumerate(values) if each in values[:number]]:
-            raise UserError(
-                f"sweep: {axis_values_text(again[0])} appears twice; values of an axis must differ"
-            )
-    return found
-
-
-def _combinations(dimensions: Sequence[_Choices]) -> Iterator[tuple[AxisChoice, ...]]:
-    """Yield one choice of each dimension, only the first one of axes that a chosen case leaves out."""
-    for choices in product(*dimensions):
-        without = {axis for choice in choices for axis in choice.without}
-        later = [
-            choice for choice, all_of in zip(choices, dimensions, strict=True) if choice is not all_of[0]
-        ]
-        if not any(without & choice.values.keys() for choice in later):
-            yield choices
-
-
-def _choices_of_only(
-    dimensions: Sequence[_Choices], only: Iterable[str], labels: Mapping[str, str]
-) -> list[_Choices]:
-    """Keep the choices that `--only` names by axis or label; several values of one axis are allowed."""
-    wanted: dict[str, set[str]] = {}
-    axes = _values(dimensions)
-    for option in only:
-        name, equals, value = map(str.strip, option.partition("="))
-        axis, value = parse_axis_value(f"{axis_named(name, axes, labels)}{equals}{value}", axes, "--only")
-        wanted.setdefault(axis, set()).add(value)
-
-    def is_wanted(choice: AxisChoice) -> bool:
-        return all(str(choice.values[axis]) in wanted[axis] for axis in wanted.keys() & choice.values.keys())
-
-    narrowed = [list(filter(is_wanted, dimension)) for dimension in dimensions]
-    for before, after in zip(dimensions, narrowed, strict=True):
-        if not after:
-            raise UserError(f"--only: no run has this combination of values of {', '.join(before[0].values)}")
-    return narrowed
-
-
-def parse_axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
-    """Parse ``"axis=value"`` into texts. Raises UserError with the name of the option."""
-    axis, _, value = map(str.strip, text.partition("="))
-    names = {axis: plugin_names(values) for axis, values in axes.items()}
-    for each in axes.get(axis, ()):
-        called = value in (str(each), names[axis].get(each))
-        if called or (type(each) is not str and parsed(value) == each):
-            return axis, str(each)
-    if not axes:
-        raise UserError(f"{option} {text}: the runs have no axes; omit it")
-    known = "; ".join(
-        f"{axis}={'|'.join(str(names[axis].get(value, value)) for value in values)}"
-        for axis, values in axes.items()
-    )
-    raise UserError(f"{option} {text}: must be an axis and one of its values: {known}")
-
-
-def _axis_choice(values: Mapping[str, Any]) -> AxisChoice:
-    shown = {key: value if isinstance(value, Value) else as_toml(value) for key, value in values.items()}
-    return AxisChoice(shown, tuple([f"{key}={as_toml(value)}" for key, value in values.items()]))
-
-
-def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
-    found: dict[str, dict[Value, None]] = {}
-    for dimension in dimensions:
-        for choice in dimension:
-            for axis, value in choice.values.items():
-                found.setdefault(axis, {})[value] = None
-    return {axis: tuple(values) for axis, values in found.items()}
-
-
-def _split_lists(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
-    """Return the overrides with one value, and by key the values of overrides that list several."""
-    fixed, lists = [], {}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        values = split_at_commas(text)
-        if equals and len(values) > 1:
-            if not all(values):
-                raise UserError(f"--set {override}: a value is missing before or after a comma")
-            if _is_of_sweep(key):
-                raise UserError(f"--set {override}: keys of [sweep] apply to all runs; give one value")
-            if _key(key) == _SEED:
-                raise UserError(f"--set {override}: seeds are no axis; pass --seeds {','.join(values)}")
-            lists[key.strip()] = [parsed(value) for value in values]
-        else:
-            fixed.append(override)
-    return fixed, lists

@@ -16,7 +16,7 @@ from sim.results.kaplan_meier import CensoredTimes, restricted_mean, survival_kn
 from sim.results.metrics import Series, time_to_target, value_at
 from sim.results.outcome import cautions
 from sim.results.text import counted
-from sim.studies.cells import parse_axis_value
+from sim.studies.axes import parse_axis_value
 from sim.studies.footnotes import Footnotes
 from sim.studies.groups import BUDGET_METRICS, BUDGETS, GroupMetric, SeedGroup, TargetCost, is_a_number
 from sim.studies.index import Value

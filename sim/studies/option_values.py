@@ -50,3 +50,13 @@ def parsed(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         return text
+
+
+def override_key(override: str) -> str:
+    """Return the key of ``key=value``."""
+    return override.partition("=")[0].strip()
+
+
+def is_of_sweep(override: str) -> bool:
+    """Return whether an override changes the sweep itself, and not its runs."""
+    return override_key(override).partition(".")[0] == "sweep"

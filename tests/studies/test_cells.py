@@ -13,7 +13,8 @@ from sim.run.running import run_scenario
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from sim.scenario.sections.sweep import Seeds
-from sim.studies.cells import as_toml, plan
+from sim.studies.cells import plan
+from sim.studies.option_values import as_toml
 from tests.scenario.texts import SMALL
 from tests.studies.worlds import STUDY, study
 

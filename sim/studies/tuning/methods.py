@@ -14,7 +14,8 @@ from sim.results.measures import Measure, measure_called
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
 from sim.scenario.sections.sweep import Sweep
-from sim.studies.cells import AxisChoice, StatedScenario, parse_axis_value
+from sim.studies.axes import AxisChoice, parse_axis_value
+from sim.studies.cells import StatedScenario
 
 _RATE = "training.learning_rate"
 _MEASURES = {"classification": "validation_accuracy", "quadratic": "distance"}

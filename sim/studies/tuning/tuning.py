@@ -27,14 +27,8 @@ from sim.scenario.reading import default_name
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.sweep import Comparing
-from sim.studies.cells import (
-    CELLS_MAX,
-    AxisChoice,
-    Plan,
-    SweepCell,
-    make_cell,
-    values_added_to_errors,
-)
+from sim.studies.axes import AxisChoice
+from sim.studies.cells import CELLS_MAX, Plan, SweepCell, make_cell, values_added_to_errors
 from sim.studies.index import Value
 from sim.studies.option_values import as_toml
 from sim.studies.sweep import Execute, SweepProgress, finished_folders, run_sweep
