@@ -1,5 +1,6 @@
-"""Generator of docs/papers.md: the tables, figures and algorithms of the five papers, and coterie's results.
+"""Generator of docs/papers.md, and of the table in docs/fidelity/README.md.
 
+docs/papers.md has the tables, figures and algorithms of the five papers, and coterie's results.
 `docs/papers.toml` lists the items. The results of the studies are stored in docs/papers/STUDY-DIGEST.csv, one
 value per row. DIGEST is the hash of the study and its scenario. The page marks results of an older digest.
 """
@@ -28,6 +29,7 @@ NUMBER = re.compile(r"[0-9]+\.[0-9]+")  # a case may be named 1, but not 1.0
 COUNTS = ("paper", "rows", "yes", "in part", "no", "without a result", "computed", "stated by hand")
 ROOT = Path(__file__).parents[2]
 DOCS, KEPT, STUDIES = ROOT / "docs", ROOT / "docs/papers", ROOT / "scenarios/studies/papers"
+INDEX_PAGE, MARK, END_MARK = DOCS / "fidelity/README.md", "<!-- headlines -->", "<!-- end -->"
 INTRODUCTION = """\
 # Compare coterie with the papers
 
@@ -281,6 +283,39 @@ def _parts() -> Iterator[str]:
         yield markdown_table(["item", "paper", "coterie", "agreement", "why", "command"], rows)
 
 
+def headlines() -> str:
+    """Return the table of docs/fidelity/README.md: one row for each headline result of the papers."""
+    columns = ["method", "item", "paper", "coterie", "alone, paper", "alone, coterie", "agreement"]
+    return markdown_table(
+        columns,
+        [_headline(paper, row) for paper in papers().values() for row in paper["rows"] if "headline" in row],
+    )
+
+
+def _headline(paper: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    stated = {"alone": "local", "alone_metric": _metric(row), **row, **row["headline"]}
+    ours, alone = (
+        kept(row["study"], case, metric).values
+        for case, metric in ((stated["case"], _metric(row)), (stated["alone"], stated["alone_metric"]))
+    )
+    return [
+        f"[{stated['method']}]({paper['page']})",
+        row["what"].partition(":")[0],
+        stated["theirs"],
+        f"{100 * _mean(ours):.1f}",
+        stated["theirs_alone"],
+        f"{100 * _mean(alone):.1f}",
+        verdict(row),
+    ]
+
+
+def index_page() -> str:
+    """Return docs/fidelity/README.md with its current table."""
+    text = INDEX_PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(MARK)
+    return f"{before}{MARK}\n{headlines()}{END_MARK}{rest.partition(END_MARK)[2]}"
+
+
 def _counts(name: str, rows: list[dict[str, Any]]) -> list[str]:
     """Return a row of the table of counts, in the order of `COUNTS`."""
     words = [verdict(row) for row in rows]
@@ -294,9 +329,10 @@ def _code(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the page from the results in the folder that `arguments` names, `runs` by default."""
+    """Write the pages from the results in the folder that `arguments` names, `runs` by default."""
     copy_results(Path(*arguments or ["runs"]))
     (DOCS / "papers.md").write_text(page(), encoding="utf-8")
+    INDEX_PAGE.write_text(index_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from docs.build import papers
 from docs.build.claims import VERDICTS, judge, overall, read_claim, read_side
 from docs.build.papers import (
     DOCS,
+    INDEX_PAGE,
     NUMBER,
     ROOT,
     STUDIES,
@@ -19,6 +20,7 @@ from docs.build.papers import (
     claims,
     command,
     digest,
+    index_page,
     is_met,
     page,
     verdict,
@@ -37,6 +39,7 @@ def rows() -> list[dict[str, Any]]:
 def test_the_page_is_current_and_has_every_row() -> None:
     text = (DOCS / "papers.md").read_text(encoding="utf-8")
     assert text == page(), "run `make papers`"
+    assert INDEX_PAGE.read_text(encoding="utf-8") == index_page(), "run `make papers`"
     found = {name: len(paper["rows"]) for name, paper in papers.papers().items()}
     assert found == ROWS | {"Baselines of the papers": 11} and sum(found.values()) == 128
     for name, paper in papers.papers().items():
