@@ -127,7 +127,7 @@ def test_commands_are_ones_that_coterie_takes(words: str) -> None:
     assert program == "coterie" and verb in ("run", "sweep", "check") and find_scenario(scenario).is_file()
     full = "--full" in options
     options = [option for option in options if option != "--full"]
-    given: dict[str, list[str]] = {"--set": [], "--unset": [], "--only": []}
+    given: dict[str, list[str]] = {"--set": [], "--unset": [], "--only": [], "--seeds": []}
     for flag, value in zip(options[::2], options[1::2], strict=True):
         given[flag].append(value)
     assert plan(scenario, given["--set"], unset=given["--unset"], only=given["--only"], full=full).cells
