@@ -205,6 +205,22 @@ def texts_of(given: Any, name: str) -> list[str] | None:
     return found
 
 
+def choices_of(given: Any) -> list[str]:
+    """Return values of axes as "axis=value": from such strings, or from a dict. Raises UserError."""
+    if not isinstance(given, Mapping):
+        return texts_of(given, "only") or []
+    pairs = [
+        (axis, each)
+        for axis, values in given.items()
+        for each in (values if isinstance(values, list | tuple) else [values])
+    ]
+    names = [each.__name__ if isinstance(each, type) else each for _, each in pairs]
+    return [
+        f"{axis}={name if isinstance(name, str) else as_toml(name)}"
+        for (axis, _), name in zip(pairs, names, strict=True)
+    ]
+
+
 def text_of(given: Any, name: str) -> str | None:
     """Return a string, or None. Raises UserError."""
     if not isinstance(given, str | None):

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from coterie.arguments import (
+    choices_of,
     clients_of,
     device_of,
     flag_of,
@@ -152,7 +153,7 @@ def sweep(
     *,
     set: Mapping[str, Any] | None = None,
     seeds: int | Sequence[int] | None = None,
-    only: str | Sequence[str] = (),
+    only: str | Sequence[str] | Mapping[str, Any] = (),
     full: bool = False,
     jobs: int | None = None,
     together: int = 1,
@@ -164,19 +165,20 @@ def sweep(
     """Run the `[sweep]` of a scenario, or all combinations of values of keys, with several seeds.
 
     set: a value, or a list of values to try, by key; None removes a key. seeds: the number of seeds, or a
-    list of them. only: ``"axis=value"``, to run only combinations with these values; a class is given by its
-    name. full: run the full form of a study, not the short one. jobs: the number of processes; by default one
-    for each core, or one on a GPU. out, device, data_dir: as for `run`. together: the number of runs that
-    differ only in their seeds and are computed together in one process, which is faster on a GPU. Runs take
-    place in separate processes, which load a class or a function, such as a method, from its file. Finished
-    runs are not repeated. Raises UserError if the sweep cannot start, and SweepFailed, with the sweep, if
-    runs failed; the same call tries the failed runs again.
+    list of them. only: ``"axis=value"`` or several of them, or a value or a list of values by axis, to run
+    only combinations with these values; a class is given by its name. full: run the full form of a study, not
+    the short one. jobs: the number of processes; by default one for each core, or one on a GPU. out, device,
+    data_dir: as for `run`. together: the number of runs that differ only in their seeds and are computed
+    together in one process, which is faster on a GPU. Runs take place in separate processes, which load a
+    class or a function, such as a method, from its file. Finished runs are not repeated. Raises UserError if
+    the sweep cannot start, and SweepFailed, with the sweep, if runs failed; the same call tries the failed
+    runs again.
     """
     require_not_loading()
     if not isinstance(scenario, str | Path):
         raise UserError("a sweep runs in separate processes: write the scenario to a file, and pass its path")
     overrides, unset = options(set, several=True)
-    narrowed = texts_of(only, "only") or ()
+    narrowed = choices_of(only)
     device, scenario = device_of(device), path_of(scenario, "scenario")
     quiet, full = flag_of(quiet, "quiet"), flag_of(full, "full")
     planned = plan(scenario, overrides, unset=unset, seeds=seeds_of(seeds), only=narrowed, full=full)

@@ -72,13 +72,16 @@ def pack(
         echo(f"left out: {each}", err=True)
     for each in packed.warnings:
         echo(f"warning: may identify you or this machine: {each}", err=True)
+    for name, reason in packed.unrepeatable.items():
+        echo(f"warning: cannot be repeated: {name}: {reason}", err=True)
     count, size = len(packed.files.runs), packed.path.stat().st_size
     echo(f"{count:,} run{'s' * (count != 1)}, {text.size(size)}: {packed.path}")
     if packed.files.missing:
         echo(packed.files.missing_text)
     if packed.source is None:
         echo("the README does not say where to get coterie; state it with --source URL", err=True)
-    echo(f"reproduce it: coterie reproduce {packed.path}")
+    if len(packed.unrepeatable) < count:
+        echo(f"reproduce it: coterie reproduce {packed.path}")
 
 
 @app.command()

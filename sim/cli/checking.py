@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sim.cli.exit_codes import echo
 from sim.cli.outline import outline, setting_notices
+from sim.errors import UserError
+from sim.results import text
 from sim.run.setup.checking import check
 from sim.scenario.scenario import Scenario
 from sim.studies.cells import StatedScenario, plan
@@ -28,11 +30,14 @@ def checked_scenario(scenario: Scenario, data_dir: Path | None) -> Checked:
     return Checked(outline(scenario, made), setting_notices(scenario, made))
 
 
-def checked_sweep(stated: StatedScenario, seed: int | None, data_dir: Path | None) -> Checked:
+def checked_sweep(
+    stated: StatedScenario, alone: Scenario | None, seed: int | None, data_dir: Path | None
+) -> Checked:
     """Check one run for each combination of values of a sweep. Raises UserError.
 
-    seed: the seed of these runs; by default, the first one of the sweep. The rows are those of the first
-    combination, and the number of runs.
+    alone: the scenario without its sweep, if the file holds one; it need not be valid. seed: the seed of
+    these runs; by default, the first one of the sweep. The rows are those of the first combination, and the
+    number of runs.
     """
     short, whole = [
         plan(stated.file, stated.overrides, unset=stated.unset, full=full, code=stated.code)
@@ -48,12 +53,23 @@ def checked_sweep(stated: StatedScenario, seed: int | None, data_dir: Path | Non
         for notice in setting_notices(scenario, made):
             found.setdefault(notice, []).append(axis_values_text(cell.values))
     more = f", {len(whole.cells):,} with --full" if len(whole.cells) != len(short.cells) else ""
-    rows.append(("sweep", f"{len(short.cells):,} runs{more}"))
+    rows.append(("sweep", f"{text.counted(len(short.cells), 'run')}{more}"))
     notices = [
         notice if len(of) == combinations else f"{notice} (in the runs with {_first_of(of)})"
         for notice, of in found.items()
     ]
-    return Checked(rows, [*notices, *short.notices])
+    return Checked(rows, [*notices, *short.notices, *_notices_alone(alone, data_dir)])
+
+
+def _notices_alone(scenario: Scenario | None, data_dir: Path | None) -> list[str]:
+    """Return a notice if `coterie run`, which ignores the sweep, cannot run a scenario."""
+    if scenario is None:
+        return []
+    try:
+        check(scenario, data_dir)
+    except UserError as error:
+        return [f"coterie run, which ignores the [sweep], refuses this file: {error.problem}"]
+    return []
 
 
 def _first_of(combinations: Sequence[str]) -> str:

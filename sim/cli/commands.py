@@ -161,16 +161,12 @@ def check(
 
         stated = StatedScenario(file, overrides or (), unset or (), not no_code)
         is_study = stated.of_runs()[1] is not None
-    rows: list[tuple[str, str]] = []
-    notices: list[str] = []
     scenario = None if is_study else _load(file, overrides, seed, unset, no_code)
     with exit_on_errors(file), keeping_last_data():
-        if scenario is not None:
-            rows, notices = checked_scenario(scenario, data_dir)
         if scenario is None or scenario.sweep is not None:
-            of_sweep = checked_sweep(stated, seed, data_dir)
-            rows = [*rows, of_sweep.rows[-1]] if rows else of_sweep.rows
-            notices += of_sweep.notices
+            rows, notices = checked_sweep(stated, scenario, seed, data_dir)
+        else:
+            rows, notices = checked_scenario(scenario, data_dir)
     for notice in dict.fromkeys(notices):
         echo(f"{file}: {notice}", err=True)
     typer.echo(f"{file}: ok")

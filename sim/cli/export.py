@@ -77,6 +77,8 @@ def export(
         if out is None and not is_results(directory):
             raise UserError(f"{directory} has no results yet; pass --out, a folder for the files")
         folder = directory / _FOLDER if out is None else out
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder}: is a file, not a folder; pass another --out")
         models = trained_models(
             directory,
             client,

@@ -121,7 +121,8 @@ def _names(methods: str) -> list[str]:
 
 def _print_search(tuning: Tuning) -> None:
     for method in tuning.methods:
-        typer.echo(f"{method.name}: {tuning.trials} trials with seeds {', '.join(map(str, tuning.seeds))}")
+        trials = text.counted(tuning.trials, "trial")
+        typer.echo(f"{method.name}: {trials} with seeds {', '.join(map(str, tuning.seeds))}")
         for key, values in method.space.items():
             typer.echo(f"  {key}: {values}")
 
@@ -143,12 +144,13 @@ def _print_result(result: TuningResult) -> None:
     typer.echo(
         f"The table shows the {measures}; trials are selected by the {selected}. Every trial: {TRIALS}"
     )
-    typer.echo(f"To run the tuned methods, use: coterie sweep {result.directory / TUNED} --seeds 5")
+    if len(failed) < len(rows):
+        typer.echo(f"To run the tuned methods, use: coterie sweep {result.directory / TUNED} --seeds 5")
     if failed:
         echo(
             f"all trials failed: {', '.join(failed)}; {result.directory / TRIALS} lists the reasons", err=True
         )
-        stop(f"{len(failed)} of {len(rows)} methods have no successful trial", FAILED)
+        stop(f"{len(failed)} of {text.counted(len(rows), 'method')} without a successful trial", FAILED)
 
 
 def _measure_text(measure: Any, value: float | str) -> str:

@@ -221,6 +221,9 @@ def sweep_alone(
     with naming_file_in_errors(path):
         file = _File(raw, overrides, unset)
         if value_at(raw, "sweep.scenario") is None:
+            if raw.keys() == {"sweep"}:
+                problem = "is missing: a file with only a [sweep] names the scenario file of its runs"
+                raise UserError(f"sweep.scenario: {problem}")
             return None
         sweep = file.sweep()
         assert sweep is not None and sweep.scenario is not None

@@ -14,7 +14,7 @@ from sim.results.text import counted
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.groups import SeedGroup, is_a_number
 from sim.studies.statistics import Contrast, contrast, estimate
-from sim.studies.study import HURT, WAITS, WORST, higher_is_better, is_share
+from sim.studies.study import HURT, WORST, direction, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
 _SHOWN_MAX = 4  # values of an axis in one sentence
@@ -30,7 +30,7 @@ def answer(comparison: Comparison) -> list[str]:
     Empty if fewer than two values can be ranked.
     """
     standing = MethodRanking(comparison)
-    if len(standing.ranking) < 2:
+    if standing.metric not in comparison.metrics or len(standing.ranking) < 2:
         return []
     first = [standing.best, standing.ends, *standing.elsewhere]
     parts = [*first, standing.lead, standing.harm, standing.always_hurt, standing.cautions]
@@ -46,8 +46,8 @@ class MethodRanking:
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
         measure = comparison.study.measure
-        known = [metric for metric in comparison.metrics if metric not in WAITS]
-        self.metric = measure if measure in known or not known else known[0]
+        known = [metric for metric in comparison.metrics if direction(metric) is not None]
+        self.metric = measure if measure in comparison.metrics or not known else known[0]
         self.sign = 1 if higher_is_better(self.metric) else -1
         self.axis = comparison.compared_axis
 

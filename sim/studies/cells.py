@@ -36,6 +36,7 @@ from sim.studies.axes import (
 )
 from sim.studies.index import CellHead, SweepHead, Value, axis_values_text
 from sim.studies.option_values import as_toml, is_of_sweep, override_key
+from sim.studies.words import axis_named
 
 CELLS_MAX = 100_000
 
@@ -109,10 +110,10 @@ def plan(
     base = _base_scenario(stated, lists, has_cases=alone is not None and bool(alone.case))
     sweep = alone or base.sweep or Sweep()
     axes = sweep.axes(full=full)
-    with naming_file_in_errors(path):
-        _require_axes(sweep.compare, axes.case, axis_values(dimensions_of(axes, lists, ())))
-        _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
     labels = {key: str(label) for key, label in lists_by_key(sweep.labels).items()}
+    with naming_file_in_errors(path):
+        _require_axes(sweep.compare, axes.case, axis_values(dimensions_of(axes, lists, ())), labels)
+        _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
     dimensions = narrowed(dimensions_of(axes, lists, map(override_key, stated.overrides)), only, labels)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
@@ -275,16 +276,23 @@ def _plan_forks(made: Iterable[tuple[SweepCell, Scenario]]) -> list[SweepCell]:
     return found
 
 
-def _require_axes(compare: Comparing, cases: Sequence[Case], axes: Mapping[str, Sequence[Value]]) -> None:
+def _require_axes(
+    compare: Comparing,
+    cases: Sequence[Case],
+    axes: Mapping[str, Sequence[Value]],
+    labels: Mapping[str, str],
+) -> None:
     """Reject keys that name an unknown axis, and baselines that are no value of an axis."""
-    named = [("compare.by", compare.by)] if compare.by is not None else []
+    named = [("compare.by", axis_named(compare.by, axes, labels))] if compare.by is not None else []
     named += [(f"case.{number}.without", axis) for number, case in enumerate(cases) for axis in case.without]
     for key, axis in named:
         if axis not in axes:
             known = f"must be one of {', '.join(axes)}" if axes else "the sweep has no axes"
             raise UserError(f"sweep.{key} = {as_toml(axis)}: unknown axis; {known}")
     if compare.baseline is not None:
-        parse_axis_value(compare.baseline, axes, "sweep.compare.baseline =")
+        axis, equals, value = map(str.strip, compare.baseline.partition("="))
+        axis = axis_named(axis, axes, labels)
+        parse_axis_value(f"{axis}{equals}{value}", axes, "sweep.compare.baseline =")
 
 
 def _axis_names(axes: Axes) -> set[str]:

@@ -36,6 +36,7 @@ from sim.studies.study import (
     WORST,
     StudiedRun,
     Study,
+    direction,
     higher_is_better,
     is_share,
     metric_bounds,
@@ -74,7 +75,7 @@ class Comparison:
         self.target: float | None = study.defaults.target if target is None else target
         self._require_target("the sweep's target" if target is None else "--target")
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
-        stated = study.defaults.by  # unless it is no axis of these runs
+        stated = study.axis(study.defaults.by or "")  # unless it is no axis of these runs
         chosen = None if by is None else study.axis(by)
         self.by = chosen or (stated if stated in study.axes else None) or self._usual_by()
         if self.by is not None and self.by not in study.axes:
@@ -130,9 +131,11 @@ class Comparison:
         for metric in self.metrics:
             if metric not in WAITS and not _is_known(metric, self.study.runs):
                 known = dict.fromkeys(name for run in self.study.runs for name in run.view.metric_names)
-                named = f"a metric of the runs ({', '.join(known)}), with or without {WORST}"
+                named = f"a metric of the runs ({', '.join(known)}), those of clients with or without {WORST}"
                 allowed = f"{named}, a path in summary.json such as graph.l1, {' or '.join(WAITS)}"
-                meant = did_you_mean(metric, [each + end for each in known for end in ("", WORST)])
+                of_clients = [each + WORST for each in known if self.study.is_of_clients(each)]
+                total = metric.removesuffix(WORST)  # has no worst clients
+                meant = did_you_mean(metric, [total] if total in known else [*known, *of_clients])
                 raise UserError(f"{option} {metric}: unknown in all runs; must be {allowed}{meant}")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
@@ -315,6 +318,8 @@ class Comparison:
     def _worse_after_budget(self) -> list[str]:
         """Return a warning for each group whose models became worse after the clients' budgets."""
         metric, found = self.metrics[0], []
+        if direction(metric) is None:
+            return []
         sign = 1 if higher_is_better(metric) else -1
         for group in self.groups:
             change = float(np.mean([run.change_after_budget(metric) for run in group.runs]))

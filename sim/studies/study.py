@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import CensoredTimes
-from sim.results.measures import ALONE, base_metric_name, measure_called
+from sim.results.measures import ALONE, MEASURES, base_metric_name, measure_called
 from sim.results.metrics import Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import ClientPanelData
@@ -29,6 +29,15 @@ from sim.studies.words import axis_named, key_label
 IMPROVEMENT, HURT = "improvement", "hurt"
 """Shares of clients that are better than in the baseline's runs, and worse than alone."""
 _SHARES_OF_A_RUN = ("graph", "population.deepest_dip", IMPROVEMENT, HURT)
+_DIRECTIONS = {
+    "graph.l1": False,
+    "graph.edge_precision": True,
+    "graph.edge_recall": True,
+    "better_than_alone": True,
+    "population.deepest_dip": False,
+    IMPROVEMENT: True,
+    HURT: False,
+}
 _OF_ONE = ("graph.edge_precision", "graph.edge_recall")  # from 0 to 1, not shown in percent
 WORST = ".worst_decile"
 """Suffix of a metric's name for the mean of the worst 10% of clients."""
@@ -232,10 +241,17 @@ class Study:
         return "accuracy" if found is None else found[0].name
 
 
+def direction(metric: str) -> bool | None:
+    """Return whether larger values of a metric are better; None if unknown, as for counts of messages."""
+    name = base_metric_name(metric)
+    if metric in _DIRECTIONS or name == ENERGY:
+        return _DIRECTIONS.get(metric, False)
+    return measure_called(name).higher_is_better if any(each.name == name for each in MEASURES) else None
+
+
 def higher_is_better(metric: str) -> bool:
     """Return whether larger values of a metric are better; True if unknown."""
-    name = base_metric_name(metric)
-    return name != ENERGY and measure_called(name).higher_is_better
+    return direction(metric) is not False
 
 
 def is_share(metric: str) -> bool:

@@ -555,6 +555,15 @@ def test_a_study_is_checked_as_its_runs_are_and_not_without_its_cases(tmp_path: 
     assert too_short.endswith(" (in the runs with model = slow)")
 
 
+def test_a_scenario_that_is_invalid_without_its_sweep_is_checked_as_its_runs_are(tmp_path: Path) -> None:
+    base = SMALL + "[[sweep.case]]\naxis = 'm'\nname = 'many'\nset = ['clients.count=4']\n"
+    file = write(tmp_path, base.replace("count = 4", "count = 2000"))
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert result.exit_code == 0, result.stderr
+    assert "clients   4\n" in result.stdout and "sweep     1 run\n" in result.stdout
+    assert f"{file}: coterie run, which ignores the [sweep], refuses this file: " in result.stderr
+
+
 def test_the_data_of_each_seed_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     base = SCENARIOS / "l2c_fashion_mnist.toml"

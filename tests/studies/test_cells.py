@@ -278,6 +278,20 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     assert logical.axes["run.keep_messages"] == (False,)
 
 
+def test_defaults_of_compare_name_an_axis_by_its_label(tmp_path: Path) -> None:
+    text = STUDY + "\n[sweep.compare]\nby = 'lost messages'\nbaseline = 'lost messages = 0'\n"
+    assert plan(study(tmp_path, text)).compare.by == "lost messages"
+    with pytest.raises(UserError, match=r"sweep\.compare\.by = lost: unknown axis"):
+        plan(study(tmp_path, text), ["sweep.compare.by=lost"])
+
+
+def test_a_file_with_only_a_sweep_names_its_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "alone.toml"
+    file.write_text("[sweep]\nseeds = 2\n")
+    with pytest.raises(UserError, match=r"sweep\.scenario: is missing: a file with only a \[sweep\] names"):
+        plan(file)
+
+
 def test_axes_are_narrowed_by_their_labels(tmp_path: Path) -> None:
     by_key = plan(study(tmp_path), only=["network.loss=0.2"]).cells
     assert plan(study(tmp_path), only=["lost messages=0.2"]).cells == by_key

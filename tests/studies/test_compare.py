@@ -28,7 +28,7 @@ from sim.studies.latex import latex
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.statistics import estimate
-from sim.studies.study import CATCH_UP, StudiedRun, Study, load_study
+from sim.studies.study import CATCH_UP, StudiedRun, Study, direction, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import (
     caption,
@@ -537,9 +537,23 @@ def test_counts_are_shown_with_all_their_digits(number: float, shown: str) -> No
 def test_a_metric_that_is_unknown_is_answered_by_those_that_are_known(small: Small) -> None:
     with pytest.raises(
         UserError,
-        match=r"\(distance, .*bytes_sent.*\), with or without .worst_decile, a path in summary.json",
+        match=r"\(distance, .*bytes_sent.*\), those of clients with or without .worst_decile, a path in ",
     ):
         Comparison(load_study([small[1].directory]), metrics=["acc"])
+
+
+def test_no_method_is_the_best_in_a_count_without_a_direction(small: Small) -> None:
+    study = load_study([small[1].directory])
+    assert answer(Comparison(study, metrics=["bytes_sent", "messages.lost"])) == []
+    of_both = answer(Comparison(study, metrics=["bytes_sent", "distance"]))
+    assert "the best distance to the local optimum" in of_both[0]
+    assert [direction(each) for each in ("graph.l1", "energy.joules", "accuracy", "loss", "mine")] == [
+        False,
+        False,
+        True,
+        False,
+        None,
+    ]
 
 
 def test_each_metric_of_a_run_can_be_compared_and_totals_are_those_of_the_run(small: Small) -> None:
@@ -550,8 +564,9 @@ def test_each_metric_of_a_run_can_be_compared_and_totals_are_those_of_the_run(sm
     for group in compared.groups:
         sent = compared.numbers(group, "bytes_sent")
         assert sent == {run.seed: run.view.bytes_sent.values[-1] for run in group.runs}
-    with pytest.raises(UserError, match=r"--metric bytes_sent\.worst_decile: unknown in all runs"):
+    with pytest.raises(UserError, match=r"--metric bytes_sent\.worst_decile: unknown in all") as caught:
         Comparison(study, metrics=["bytes_sent.worst_decile"])
+    assert "did you mean 'bytes_sent'?" in str(caught.value)
 
 
 @pytest.mark.long

@@ -235,6 +235,12 @@ def test_a_seed_without_enough_samples_is_refused_before_the_first_trial(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_selection_by_validation_needs_samples_that_are_held_out() -> None:
+    path = Path(sim.__path__[0]).parent / "scenarios" / "fedavg.toml"
+    with pytest.raises(UserError, match="--validation-share 0: trials are selected by validation_accuracy"):
+        tuned_methods(StatedScenario(path, ("data.name=digits",), (), True), [], 0.0)
+
+
 def test_the_best_of_k_is_the_mean_over_all_subsets() -> None:
     scores = [0.3, 0.9, -math.inf, 0.5, 0.9, 0.1]
     tests = [0.2, 0.7, math.nan, 0.6, 0.8, 0.0]
@@ -416,3 +422,5 @@ def test_the_command_says_that_no_trial_succeeded(tmp_path: Path, monkeypatch: p
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 1
     assert "all trials failed: Still" in ended.output
+    assert "To run the tuned methods" not in ended.output
+    assert not [*(tmp_path / "out").glob(f"*/{TUNED}")]

@@ -105,7 +105,7 @@ class TrainedModel:
     def _file(self) -> str:
         """Name of the file or folder, without the file extension."""
         who = self.client if self.name == _ONLY else f"{self.client}-{self.name}"
-        return f"{who}-at-{self._notes['time']}"
+        return f"{who}-at-{f'{self.time_s:.6f}'.rstrip('0').rstrip('.')}"  # microseconds, as times are stated
 
     @property
     def _notes(self) -> dict[str, str]:

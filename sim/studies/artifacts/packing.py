@@ -40,6 +40,7 @@ from sim.studies.artifacts.crate import CRATE, RunAction, crate_metadata
 from sim.studies.artifacts.lock import locked_packages
 from sim.studies.artifacts.readme import readme
 from sim.studies.artifacts.remaining import author_names, identity_warnings
+from sim.studies.artifacts.sample import unrepeatable_reason
 from sim.studies.artifacts.source_address import project_source, require_source_url
 from sim.studies.index import DONE, INDEX, SweepIndex
 
@@ -73,7 +74,8 @@ class PackOptions:
 class Packed:
     """A written archive. left_out: missing contents. warnings: changes that its authors should make.
 
-    source: address of coterie's source, None if unknown.
+    source: address of coterie's source, None if unknown. unrepeatable: why a run cannot be repeated, by its
+    name.
     """
 
     path: Path
@@ -81,6 +83,7 @@ class Packed:
     left_out: tuple[str, ...]
     warnings: tuple[str, ...]
     source: str | None
+    unrepeatable: Mapping[str, str]
 
 
 @dataclass
@@ -146,7 +149,8 @@ def pack(study: Path, out: Path | None = None, options: PackOptions | None = Non
         write_archive(out, contents.members, files)
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
-    return Packed(out, files, tuple(contents.left_out), tuple(warnings), source)
+    reasons = {path.name: reason for path in runs if (reason := unrepeatable_reason(path)) is not None}
+    return Packed(out, files, tuple(contents.left_out), tuple(warnings), source, reasons)
 
 
 def _require_free(out: Path, overwrite: bool) -> None:

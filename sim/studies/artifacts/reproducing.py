@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError, one_line
-from sim.results.store.output_dir import CELL
 from sim.results.store.run_directory import RunDirectory
 from sim.results.text import counted
 from sim.scenario.plugin_tables import named_code
@@ -24,7 +23,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.artifacts.archive import RUNS, FileList, PackedRun, unpack
 from sim.studies.artifacts.compared_tables import ComparedTable, compared_tables
 from sim.studies.artifacts.figures import ComparedFigure, compare_figures, conditions_of_values
-from sim.studies.artifacts.sample import choose_spread_runs
+from sim.studies.artifacts.sample import choose_spread_runs, unrepeatable_reason
 from sim.studies.artifacts.verdict import Verdict
 from sim.studies.cells import SweepCell
 from sim.studies.index import INDEX, SweepIndex, Value, plugin_names
@@ -150,7 +149,7 @@ def open_archive(
             _require_no_code(archive, files, named)
         able, skipped = [], {}
         for run in files.runs:
-            reason = _unrepeatable_reason(folder / ARCHIVE / RUNS / run.directory)
+            reason = unrepeatable_reason(folder / ARCHIVE / RUNS / run.directory)
             if reason is None:
                 able.append(run)
             else:
@@ -219,18 +218,6 @@ def _removing_if_refused(folder: Path, created: Sequence[Path]) -> Iterator[None
                 if each.exists():
                     each.rmdir()
         raise
-
-
-def _unrepeatable_reason(path: Path) -> str | None:
-    """Return why a run cannot be repeated from its scenario alone. Raises UserError for damaged results."""
-    summary = RunDirectory.load(path).summary()
-    if "live" in summary:
-        return "a live run, whose wall-clock times differ in each repetition"
-    if not summary["finished"]:
-        return "the run is unfinished"
-    if summary.get("fork") and not (path / CELL).is_file():  # forks of a sweep equal the whole run
-        return "a fork, whose parent has other settings"
-    return None
 
 
 def repeat(

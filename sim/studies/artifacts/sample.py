@@ -1,10 +1,13 @@
-"""The sample of an archive's runs that is repeated: first the authors' code, then many values."""
+"""The runs of an archive that can be repeated, and the sample of them that is repeated."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
+from pathlib import Path
 from types import MappingProxyType
 
+from sim.results.store.output_dir import CELL
+from sim.results.store.run_directory import RunDirectory
 from sim.studies.artifacts.archive import PackedRun
 
 
@@ -43,3 +46,15 @@ def choose_spread_runs(
             used.update(keys[number])
             executed |= named[number]
     return [runs[number] for number in sorted(chosen)]
+
+
+def unrepeatable_reason(path: Path) -> str | None:
+    """Return why a run cannot be repeated from its scenario alone. Raises UserError for damaged results."""
+    summary = RunDirectory.load(path).summary()
+    if "live" in summary:
+        return "a live run, whose wall-clock times differ in each repetition"
+    if not summary["finished"]:
+        return "the run is unfinished"
+    if summary.get("fork") and not (path / CELL).is_file():  # forks of a sweep equal the whole run
+        return "a fork, whose parent has other settings"
+    return None

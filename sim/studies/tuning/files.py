@@ -25,16 +25,17 @@ _AXIS = "method"
 
 
 def write_files(result: TuningResult) -> list[Path]:
-    """Write the tables and the tuned study into the folder of a tuning study. Raises UserError."""
+    """Write the tables, and the tuned study of the methods with a successful trial. Raises UserError."""
     folder = result.directory
     try:
         _write_csv(folder / TRIALS, (_trial_row(trial) for trial in all_trials(result)))
         _write_csv(folder / BEST, best_rows(result))
         _write_csv(folder / BEST_OF, _best_of_rows(result))
-        (folder / TUNED).write_text(_tuned_scenario_text(result), encoding="utf-8")
+        if has_tuned := any(result.best(name) for name in result.trials):
+            (folder / TUNED).write_text(_tuned_scenario_text(result), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
-    return [folder / name for name in (TRIALS, BEST, BEST_OF, TUNED)]
+    return [folder / name for name in (TRIALS, BEST, BEST_OF, *([TUNED] if has_tuned else []))]
 
 
 def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:

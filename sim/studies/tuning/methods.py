@@ -139,7 +139,12 @@ def _method(name: str, stated: StatedScenario, validation_share: float) -> Tuned
     wanted = list(dict.fromkeys([*metrics, selected]))
     more = ["run.compare_alone=false", f"run.metrics={wanted}".replace("'", '"')]
     states_share = getattr(scenario.data, "validation_share", 0.0) > 0
-    if selected.startswith("validation") and validation_share and not states_share:
+    if selected.startswith("validation") and not states_share:
+        if not validation_share:
+            raise UserError(
+                f"--validation-share 0: trials are selected by {selected}, which needs samples that clients "
+                "hold out; pass a share above 0, or set data.validation_share"
+            )
         more.append(f"data.validation_share={validation_share}")
     of_trials = replace(stated, overrides=(*stated.overrides, *more))
     of_trials.scenario()  # refused here, not in each of its runs

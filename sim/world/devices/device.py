@@ -123,7 +123,8 @@ class Device:
         return f"<Device {self}>"
 
     def __str__(self) -> str:
-        return f"{self.state} since {self._since_s:g} s, {len(self._queue)} jobs queued"
+        jobs = "1 job" if len(self._queue) == 1 else f"{len(self._queue)} jobs"
+        return f"{self.state} since {self._since_s:g} s, {jobs} queued"
 
     @property
     def now_s(self) -> float:
