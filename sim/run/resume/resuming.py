@@ -135,7 +135,10 @@ class ResumableRun:
                 gone = [client_number(each, self._client_names(parent), "--without") for each in without]
                 _require_no_return(parent, gone, self.fork_s)
                 merge_contents(added, {"churn": [_crash_entry(gone, self.fork_s)]})
-        with nullcontext() if self.fork_s is not None else version_added_to_errors(self.path):
+        with (
+            nullcontext() if self.fork_s is not None else version_added_to_errors(self.path),
+            _added_file_noted(more),
+        ):
             scenario = load_scenario(file, changes, unset=unset, more=added, code=code, method=method)
         if method is not None:
             self._require_same_text(scenario)
@@ -395,6 +398,17 @@ def version_added_to_errors(folder: Path) -> Iterator[None]:
             "that version to resume, fork or explain it, or use `coterie run` with its scenario.toml and "
             "--unset for keys that this version does not know"
         ) from error
+
+
+@contextmanager
+def _added_file_noted(more: Path | None) -> Iterator[None]:
+    """Add to a UserError of this block that the scenario also has the entries of a file."""
+    try:
+        yield
+    except UserError as error:
+        if more is not None:
+            error.add_note(f"the entries of {more} follow those of the run, and are counted from there")
+        raise
 
 
 def changed_conditions(before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:

@@ -143,6 +143,16 @@ def test_missing_runs_are_counted(tmp_path: Path, missing: int) -> None:
     assert f"\n{words} from the archive\n" in CliRunner().invoke(app, ["reproduce", archive, *options]).stdout
 
 
+def test_runs_that_cannot_be_repeated_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path)
+    command = ["pack", str(run), "--out", str(tmp_path / "a.zip")]
+    assert "reproduce it: " in CliRunner().invoke(app, command).stdout
+    monkeypatch.setattr(packing, "unrepeatable_reason", lambda path: "the run is unfinished")
+    said = CliRunner().invoke(app, [*command, "--overwrite"])
+    assert f"warning: cannot be repeated: {run.name}: the run is unfinished\n" in said.stderr
+    assert said.exit_code == 0 and "reproduce it: " not in said.stdout
+
+
 @pytest.mark.long
 def test_options_leave_parts_out(tmp_path: Path) -> None:
     run = run_of(tmp_path)
