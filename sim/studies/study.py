@@ -24,6 +24,7 @@ from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.sections.sweep import Comparing, lists_by_key
 from sim.studies.index import DONE, INDEX, SweepIndex, Value
+from sim.studies.short_values import short_values
 from sim.studies.words import axis_named, key_label
 
 IMPROVEMENT, HURT = "improvement", "hurt"
@@ -339,7 +340,8 @@ def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
     keys = [key for key in dict.fromkeys(key for each in settings for key in each) if _differs(key, settings)]
     if len(set(protocols)) > 1:  # settings of different protocols always differ
         keys = [key for key in keys if not key.startswith("protocol.") or _differs_within(key, settings)]
-    values = [{key: each.get(key, "-") for key in keys} for each in settings]
+    columns = {key: short_values([each.get(key, "-") for each in settings]) for key in keys}
+    values = [{key: column[number] for key, column in columns.items()} for number in range(len(settings))]
     axes = {key: _in_order([each[key] for each in values]) for key in keys}
     runs = [StudiedRun(path, each, counted) for path, each in zip(paths, values, strict=True)]
     # Unfinished runs count, since the user named them.

@@ -269,7 +269,7 @@ def caption(comparison: Comparison) -> str:
     """Return the caption of the tables, with the statistics used."""
     seeds = sorted({len(group.runs) for group in comparison.groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    parts = [f"Mean and 95% interval over {count} seed{'s' * (seeds[-1] != 1)}."]
+    parts = ["One seed." if seeds[-1] == 1 else f"Mean and 95% interval over {count} seeds."]
     number = sum(not math.isnan(line.p) for line in comparison.lines)
     if number:
         parts.append(
