@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
     except UserError as error:
         raise UserError(f"cannot be read: {error.problem}", path) from None
     except FileNotFoundError:
-        raise UserError(f"no such scenario file; {_similar_scenario_hint(path)}", path) from None
+        raise UserError(f"no such scenario file; {similar_scenario_hint(path)}", path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", path) from None
     except UnicodeDecodeError as error:
@@ -63,7 +63,7 @@ def read_text(path: Path) -> str:
         raise UserError(f"cannot be read: must be text in UTF-8, but {byte}", path) from None
 
 
-def _similar_scenario_hint(path: Path) -> str:
+def similar_scenario_hint(path: Path) -> str:
     """Return a hint to a scenario with a similar name, for a path without a file."""
     beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}

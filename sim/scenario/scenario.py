@@ -3,6 +3,7 @@
 A scenario is a TOML file. Invalid input raises UserError, with file, key, value and allowed values.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from sim.scenario.reading import (
     first_comment,
     parse_toml,
     read_text,
+    similar_scenario_hint,
     toml_tables,
 )
 from sim.scenario.refusals import error_line, errors_in_file, show, unique_errors, with_key_as_in_file
@@ -233,7 +235,11 @@ def sweep_alone(
                 "changes to the scenario into sweep.set"
             )
             raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
-        return path.parent / sweep.scenario, sweep
+        of_runs = path.parent / sweep.scenario
+        if not os.path.lexists(of_runs):
+            problem = f"no such scenario file; {similar_scenario_hint(of_runs)}"
+            raise file.refusal([SettingError("sweep.scenario", sweep.scenario, problem)])
+        return of_runs, sweep
 
 
 class _File:

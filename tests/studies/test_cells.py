@@ -248,7 +248,10 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
             f"{ALONE}[run]\nseed = 2\n",
             'but this file also has "run"; put changes to the scenario into sweep.set',
         ),
-        (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
+        (
+            ALONE.replace("study.toml", "stud.toml"),
+            'sweep.scenario = "stud.toml": no such scenario file; did you mean',
+        ),
         (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
         (ALONE.replace('"study.toml"', '"loss.toml"'), "is a sweep of"),
     ],

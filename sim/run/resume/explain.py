@@ -191,7 +191,7 @@ def _client_facts(simulation: Simulation, client: ClientLife) -> Iterator[tuple[
         yield "moves", moves
     yield "device", f"{client.device}, {client.work.steps:,} training steps so far"
     if actor is None:
-        yield "state", "none: the client has not joined yet, or its state is lost"
+        yield "state", "none: its state is lost" if moves else "none: the client has not joined yet"
         return
     if client.up:
         yield "activity", _activity_text(client, actor)

@@ -280,7 +280,7 @@ def _add_run(
         own[name] = _json(anonymous.value(_without_machine(InputFile("", path / name).json())))
     for name in [CELL, READS, *[f"{table}.parquet" for table in TABLES | SPECIAL_TABLES]]:
         if (path / name).is_file() and (contents.options.events or name not in _EVENTS):
-            own[name] = path / name
+            own[name] = run.file(name) if name == READS else path / name  # tables are checked already
     sums = {name: size_and_hash(own[name]) for name in sorted(own) if name != CELL}
     own[MANIFEST] = (json.dumps(sums, indent=1) + "\n").encode()
     for name in (REPORT, EXPLORE) if contents.options.reports else ():

@@ -143,6 +143,14 @@ def test_missing_runs_are_counted(tmp_path: Path, missing: int) -> None:
     assert f"\n{words} from the archive\n" in CliRunner().invoke(app, ["reproduce", archive, *options]).stdout
 
 
+def test_a_damaged_log_of_reads_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    log = run / "reads.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"reads\.log does not match checksums\.json"):
+        pack(run, tmp_path / "a.zip")
+
+
 def test_runs_that_cannot_be_repeated_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path)
     command = ["pack", str(run), "--out", str(tmp_path / "a.zip")]
