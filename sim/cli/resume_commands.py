@@ -108,6 +108,8 @@ def fork(
     echo(f"fork of {earlier.name} at {at:g} s{start}", err=True)
     if earlier.checkpoint is None:
         echo(f"{directory} has no checkpoint at or before --at: the fork runs from the start", err=True)
+    if not (overrides or unset or from_toml or without):
+        echo("nothing is changed, so the fork repeats the run", err=True)
     settings = {"device": device.value, "data_dir": data_dir}
     _continue(earlier, scenario, quiet, anyway=anyway, **settings)
 

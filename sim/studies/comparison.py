@@ -71,7 +71,7 @@ class Comparison:
     ) -> None:
         self.study = study
         self.groups = _groups(study)
-        self.metrics = tuple(metrics or study.defaults.metrics or self._usual_metrics())
+        self.metrics = tuple(dict.fromkeys(metrics or study.defaults.metrics or self._usual_metrics()))
         self.target: float | None = study.defaults.target if target is None else target
         self._require_target("the sweep's target" if target is None else "--target")
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]

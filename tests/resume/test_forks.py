@@ -91,6 +91,12 @@ def fork_is_full_run(folder: Path, parent: Path, changes: str, *options: str, st
     return fork
 
 
+def test_a_fork_without_changes_repeats_the_run_and_says_so(parent: Path) -> None:
+    result = coterie("fork", parent, "--at", "600 ms", *QUIET)
+    assert result.exit_code == 0 and "nothing is changed, so the fork repeats the run\n" in result.stderr
+    require_same(parent, Path(result.stdout.splitlines()[-1].removeprefix("report: ")).parent)
+
+
 def test_a_fork_with_other_events_is_the_full_run_with_them(tmp_path: Path, parent: Path) -> None:
     fork_is_full_run(tmp_path, parent, CRASHES + WEATHER)
 

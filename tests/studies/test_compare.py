@@ -545,7 +545,9 @@ def test_a_metric_that_is_unknown_is_answered_by_those_that_are_known(small: Sma
 def test_no_method_is_the_best_in_a_count_without_a_direction(small: Small) -> None:
     study = load_study([small[1].directory])
     assert answer(Comparison(study, metrics=["bytes_sent", "messages.lost"])) == []
-    of_both = answer(Comparison(study, metrics=["bytes_sent", "distance"]))
+    both = ("bytes_sent", "distance")
+    of_both = answer(Comparison(study, metrics=both))
+    assert Comparison(study, metrics=[*both, *both]).metrics == both  # a repeated option changes no count
     assert "the best distance to the local optimum" in of_both[0]
     assert [direction(each) for each in ("graph.l1", "energy.joules", "accuracy", "loss", "mine")] == [
         False,
