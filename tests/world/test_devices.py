@@ -209,7 +209,7 @@ def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
         assert repr(device) == "<Device busy since 0 s, 2 jobs queued>"
         jobs[1].cancel()
         await asyncio.sleep(0.0)
-        assert repr(device) == "<Device busy since 0 s, 1 jobs queued>"
+        assert repr(device) == "<Device busy since 0 s, 1 job queued>"
         await jobs[2]
         assert now() == 3.0
         assert device.busy_s == 3.0
