@@ -219,6 +219,23 @@ def test_the_page_says_what_the_table_says() -> None:
                         assert float(figure) == pytest.approx(shown, abs=0.0501), (data, method, sky)
 
 
+def test_the_page_counts_the_methods_with_rounds_that_lose_little_to_lost_messages() -> None:
+    table = means(load(weather.DOCS / weather.RUNS))
+    lost = {
+        method: points
+        for data, method, sky, points in table.select("data", "method", "weather", "against_calm").rows()
+        if data == "digits" and sky == "30 % lost"
+    }
+    without_rounds = ("asynchronous", "gossip", "local", "alone", "fedasync", "fedbuff", "divshare")
+    of_rounds = [-points for method, points in lost.items() if not any(w in method for w in without_rounds)]
+    few, many = [each for each in of_rounds if each <= 3], [each for each in of_rounds if each > 3]
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    counts = f"{len(few)} of {len(of_rounds)}"
+    assert f"With 30% lost, {counts} methods with rounds lose at most three points on digits" in page
+    assert f"and the others {min(many):.1f} to {max(many):.1f}: FedEM, pFedSim," in page
+    assert f"The study ran {table['method'].n_unique()} methods and baselines" in page
+
+
 PROTECTED = {
     "weather": (
         "cobo, asynchronous",

@@ -139,9 +139,14 @@ def test_one_text_narrows_a_sweep_as_a_list_of_one_does(swept: Sweep) -> None:
     file, where = swept.directory.parents[1] / "world.toml", {"out": swept.directory.parent, "quiet": True}
     found = [
         coterie.sweep(file, set=BOTH, seeds=2, jobs=1, only=only, **where)
-        for only in ("protocol.name=local", ["protocol.name=local"])
+        for only in (
+            "protocol.name=local",
+            ["protocol.name=local"],
+            {"protocol.name": "local"},
+            {"protocol.name": ["local"]},
+        )
     ]
-    assert found[0].directory == found[1].directory and found[0].runs.height == 2
+    assert len({each.directory for each in found}) == 1 and found[0].runs.height == 2
 
 
 def test_a_class_of_a_notebook_is_run_without_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +213,8 @@ def test_classes_are_values_of_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
     chosen = {"set": values, "jobs": 1, "out": tmp_path / "runs", "quiet": True}
     one = coterie.sweep(tmp_path / "world.toml", only=["protocol.name=Idle"], **chosen)  # type: ignore[arg-type]
     assert one.runs["protocol.name"].to_list() == ["Idle"]
+    same = coterie.sweep(tmp_path / "world.toml", only={"protocol.name": idle}, **chosen)  # type: ignore[arg-type]
+    assert same.directory == one.directory
     with pytest.raises(
         UserError, match=r"--only .*: must be an axis and one of its values: protocol.name=Idle\|Local"
     ):

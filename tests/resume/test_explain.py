@@ -103,6 +103,15 @@ def test_who_trains_is_said_to_and_since_when(tmp_path: Path) -> None:
     assert set(rows) == {"client", "device", "activity", "mailbox", "peers", "finished", "iterations"}
 
 
+def test_a_client_without_state_has_not_joined_or_has_lost_it(tmp_path: Path) -> None:
+    moves = churn("crash", 1, "1 s") + churn("join", 2, "1500 ms")
+    path = run(tmp_path, QUADRATIC + moves, "devices.step_time=1 s", "run.evaluate_every=1 s").directory
+    for client, state in ((1, "none: its state is lost"), (2, "none: the client has not joined yet")):
+        result = coterie("explain", path, "--at", "1200 ms", "--client", client)
+        rows = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+        assert rows["state"] == state
+
+
 def test_without_a_time_the_end_is_explained(tmp_path: Path) -> None:
     returns = churn("crash", 1, "1 s") + churn("rejoin", 1, "2500 ms", "keep") + churn("join", 2, "1500 ms")
     path = run(tmp_path, QUADRATIC + returns, "devices.step_time=1 s", "run.evaluate_every=1 s").directory

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,8 @@ def test_an_own_module_is_loaded_where_coterie_is_not_installed(tmp_path: Path) 
     assert result.exit_code == 0, result.output
     file = Path(result.stdout.strip())
     assert file == directory / "models" / "client-2-at-4.safetensors"
+    refused = command("export", directory, "--out", file)
+    assert refused.exit_code == 2 and f"{file}: is a file, not a folder" in refused.stderr
     x, y = samples_of(directory, 2)
     np.savez(tmp_path / "samples.npz", x=x.numpy(), y=y.numpy())
     assert accuracy_alone(tmp_path, file, "Network") == measured(directory, "client-2", 4.0)
@@ -401,6 +404,9 @@ def test_models_at_any_time_equal_those_of_the_run(
         assert found.keys() == models.keys()
         assert all(torch.equal(found[name], values) for name, values in models.items())
     last = {each.client: each.values for each in trained_models(directory)}
+    for time_s, name in ((11.599999999999996, "11.6"), (4.0, "4"), (40.0, "40"), (0.000001, "0.000001")):
+        model = replace(next(iter(trained_models(directory))), time_s=time_s)
+        assert model.save(tmp_path).name == f"{model.client}-at-{name}.safetensors"
     assert all(torch.equal(last[name], values) for name, values in kept[max(kept)].items())
 
 

@@ -407,7 +407,9 @@ def _added_file_noted(more: Path | None) -> Iterator[None]:
         yield
     except UserError as error:
         if more is not None:
-            error.add_note(f"the entries of {more} follow those of the run, and are counted from there")
+            error.add_note(
+                f"the entries of {more} are added after those of the run, so their numbers continue"
+            )
         raise
 
 
