@@ -17,15 +17,16 @@ It thus finds its cluster in as many rounds as there are splits.
 A client that has exhausted its budget has no update: a cluster with such a client is not split any more.
 
 eps1 and eps2 are shares of the largest norm of an average update of that cluster so far, as in the paper's
-rule of thumb, so that they fit any model. A client is evaluated by the last model of its cluster that it
-received.
+rule of thumb, so that they fit any model. With `criteria = "fedem"` they are the constants of the code of
+FedEM (Marfoq et al., 2021), which compares eps2 with the largest single change of a parameter instead of the
+largest norm. A client is evaluated by the last model of its cluster that it received.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,10 +45,16 @@ from protocols.shared.server_rounds import (
     RoundTask,
 )
 
+FEDEM_CRITERIA = (0.4, 1.6)  # default tolerances of FedEM's code
+
 
 class ClusteredFLSettings(RoundSettings):
     """Average as federated averaging does, and split clusters with diverging updates."""
 
+    criteria: Literal["relative", "fedem"] = "relative"
+    """Conditions for a split: "relative" uses `stationary` and `progress`. "fedem" uses the constants of the
+    code of FedEM: the average update is shorter than 0.4, and one parameter of a client changes by more
+    than 1.6."""
     stationary: Weight = 0.2
     """Condition for a split: the average update is shorter than this share of the longest so far."""
     progress: Weight = 0.4
@@ -141,17 +148,29 @@ class ClusteredFLServer(RoundServer):
         total = sum(samples)
         average = mix([(n / total, update) for n, update in zip(samples, updates, strict=True)])
         directions = [self.trainable(update) for update in updates]
-        trained = [direction.norm() for direction in directions]
+        changes = self.changes(directions)
         length = float(self.trainable(average).norm())
         cluster.longest = max(cluster.longest, length)
+        average_limit, change_limit = self.criteria(cluster)
         # A client that has exhausted its budget has an update of 0: no evidence about the other clients.
-        all_train = self.done.isdisjoint(clients)
-        at_rest = all_train and length < self.settings.stationary * cluster.longest
-        pulling = max([float(norm) for norm in trained]) > self.settings.progress * cluster.longest
+        at_rest = self.done.isdisjoint(clients) and length < average_limit
+        pulling = max([float(change) for change in changes]) > change_limit
         if at_rest and pulling and len(clients) >= self.settings.smallest:
             self.divide(cluster, clients, np.stack([direction.numpy() for direction in directions]))
         for heir in [part for part, _ in cluster.parts] or [cluster]:
             heir.params = heir.params + average
+
+    def criteria(self, cluster: Cluster) -> tuple[float, float]:
+        """Return eps1 and eps2."""
+        if self.settings.criteria == "fedem":
+            return FEDEM_CRITERIA
+        return self.settings.stationary * cluster.longest, self.settings.progress * cluster.longest
+
+    def changes(self, directions: Sequence[Vector]) -> list[SupportsFloat]:
+        """Return what eps2 is compared with, for each client's update."""
+        if self.settings.criteria == "fedem":
+            return [np.abs(direction.numpy()).max() for direction in directions]
+        return [direction.norm() for direction in directions]
 
     def divide(self, cluster: Cluster, clients: Sequence[str], updates: np.ndarray) -> None:
         """Split a cluster into two parts with their own models, if these parts are different enough."""

@@ -106,3 +106,18 @@ def test_clients_without_a_budget_part_nobody() -> None:
         of.done = set()
         of.advance(fresh, names, [update, *[none] * 5], [1] * 6)
         assert len(fresh.parts) == 2
+
+
+@pytest.mark.parametrize(
+    ("average", "change", "splits"), [(0.3, 1.7, True), (0.5, 1.7, False), (0.3, 1.5, False)]
+)
+def test_criteria_of_fedem(average: float, change: float, splits: bool) -> None:
+    """The norm of a client's update is above 1.6 in each case; only its largest parameter counts."""
+    with ran(QUADRATIC, *CFL, "data.clusters=1", "protocol.criteria=fedem") as world:
+        of, names = server(world), [client.name for client in world.clients]
+        rest = np.array([average * 6, 0.0, 0.0]) / 6
+        updates = [rest + sign * np.array([0.0, change, change * 0.9]) for sign in (1, -1, 1, -1, 1, -1)]
+        of.done = set()
+        cluster = Cluster(of.params)
+        of.advance(cluster, names, [of.vector(update) for update in updates], [1] * 6)
+        assert bool(cluster.parts) is splits
