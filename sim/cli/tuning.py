@@ -22,8 +22,9 @@ from sim.cli.studies import (
     print_table,
     showing_sweep_progress,
 )
-from sim.errors import require_packages
+from sim.errors import UserError, require_packages
 from sim.results import text
+from sim.studies.option_values import as_toml
 from sim.studies.tuning.sampler_names import SamplerName
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST = 10_000
 _Methods = Annotated[
-    str,
+    str | None,
     Option(
         metavar="NAMES",
         help='Methods, or cases of the sweep: fedavg,"Ditto, slow". By default, the file\'s method.',
@@ -65,7 +66,7 @@ _Keep = Annotated[
 @app.command()
 def tune(
     file: options.ScenarioFile,
-    methods: _Methods = "",
+    methods: _Methods = None,
     trials: Annotated[int, Option(min=1, max=_MOST, help="Trials of each method.")] = 16,
     seeds: _Seeds = None,
     sampler: Annotated[SamplerName, Option(help="Sampler of the settings.")] = SamplerName.sobol,
@@ -114,9 +115,14 @@ def tune(
     _print_result(result)
 
 
-def _names(methods: str) -> list[str]:
-    """Return the names in a list with commas, in which quotes may enclose a name."""
-    return [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
+def _names(methods: str | None) -> list[str]:
+    """Return the names in a list with commas, in which quotes may enclose a name. Raises UserError."""
+    if methods is None:
+        return []
+    names = [name.strip() for name in next(csv.reader([methods], skipinitialspace=True), [])]
+    if not all(names) or not names:
+        raise UserError(f"--methods {as_toml(methods)}: must be names with commas between them: local,fedavg")
+    return names
 
 
 def _print_search(tuning: Tuning) -> None:

@@ -49,4 +49,12 @@ def stated_labels(
             known = ", ".join(axes)
             raise UserError(f'--label {option}: must be KEY="words", with one of the axes {known}')
         found[key] = words
+    _require_different_labels({axis: key_label(axis) for axis in axes} | dict(labels or {}) | found, found)
     return found
+
+
+def _require_different_labels(labels: Mapping[str, str], stated: Iterable[str]) -> None:
+    """Reject a stated label that another axis has, too. labels: the label of each axis."""
+    for axis in stated:
+        if same := [other for other, words in labels.items() if other != axis and words == labels[axis]]:
+            raise UserError(f"--label {axis}={labels[axis]}: {same[0]} has the same label; state another")

@@ -299,6 +299,13 @@ def test_labels_are_stated_for_axes() -> None:
         stated_labels(["a=b"], [])
 
 
+def test_labels_of_two_axes_are_different() -> None:
+    assert stated_labels(["a=c", "c=a"], ["a", "c"]) == {"a": "c", "c": "a"}
+    for options, other in ((["a=x", "c=x"], "c"), (["a=c"], "c"), (["a=y"], "c")):
+        with pytest.raises(UserError, match=f"{other} has the same label; state another"):
+            stated_labels(options, ["a", "c"], {"c": "y"} if options == ["a=y"] else None)
+
+
 @pytest.mark.parametrize(
     ("axes", "baseline", "compared"),
     [

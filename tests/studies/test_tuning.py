@@ -334,7 +334,14 @@ def test_the_command_lists_the_search_and_refuses_what_it_cannot_search(tmp_path
         "gossip: 3 trials with seeds 9001, 9002",
         "  training.learning_rate: 0.003 to 1, log scale",
     ]
-    for words in (["--methods", "nope"], ["--trials", "0"], ["--seeds", "x"], ["--sampler", "nope"]):
+    for words in (
+        ["--methods", "nope"],
+        ["--methods", ""],
+        ["--methods", "gossip,"],
+        ["--trials", "0"],
+        ["--seeds", "x"],
+        ["--sampler", "nope"],
+    ):
         refused = CliRunner().invoke(app, ["tune", str(path), *words])
         assert refused.exit_code == 2, words
 
