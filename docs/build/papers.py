@@ -247,7 +247,8 @@ def _is_tuned(study: str, case: str) -> bool:
 
 
 def _mean(values: dict[int, float]) -> float:
-    return sum(values.values()) / len(values)
+    """Return the mean of a row's values, which its cells round, too."""
+    return estimate([*values.values()]).mean
 
 
 def command(row: dict[str, Any]) -> str:
