@@ -151,7 +151,7 @@ class ClusteredFLServer(RoundServer):
         changes = self.changes(directions)
         length = float(self.trainable(average).norm())
         cluster.longest = max(cluster.longest, length)
-        average_limit, change_limit = self.criteria(cluster)
+        average_limit, change_limit = self.limits(cluster)
         # A client that has exhausted its budget has an update of 0: no evidence about the other clients.
         at_rest = self.done.isdisjoint(clients) and length < average_limit
         pulling = max([float(change) for change in changes]) > change_limit
@@ -160,8 +160,8 @@ class ClusteredFLServer(RoundServer):
         for heir in [part for part, _ in cluster.parts] or [cluster]:
             heir.params = heir.params + average
 
-    def criteria(self, cluster: Cluster) -> tuple[float, float]:
-        """Return eps1 and eps2."""
+    def limits(self, cluster: Cluster) -> tuple[float, float]:
+        """Return eps1 and eps2, the limits of the average and of a client."""
         if self.settings.criteria == "fedem":
             return FEDEM_CRITERIA
         return self.settings.stationary * cluster.longest, self.settings.progress * cluster.longest
