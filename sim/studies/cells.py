@@ -36,7 +36,7 @@ from sim.studies.axes import (
 )
 from sim.studies.index import CellHead, SweepHead, Value, axis_values_text
 from sim.studies.option_values import as_toml, is_of_sweep, override_key
-from sim.studies.words import axis_named
+from sim.studies.words import axis_named, same_label
 
 CELLS_MAX = 100_000
 
@@ -113,7 +113,7 @@ def plan(
     labels = {key: str(label) for key, label in lists_by_key(sweep.labels).items()}
     with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, axis_values(dimensions_of(axes, lists, ())), labels)
-        _require_labels(lists_by_key(sweep.labels), {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
+        _require_labels(labels, {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
     dimensions = narrowed(dimensions_of(axes, lists, map(override_key, stated.overrides)), only, labels)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
@@ -311,11 +311,16 @@ def _metric_notices(metrics: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _require_labels(labels: Iterable[str], axes: Collection[str]) -> None:
-    """Reject the label of a misspelled axis. Labels of keys that only options vary are allowed."""
+def _require_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
+    """Reject labels of a misspelled axis, and equal labels. Keys that only options vary may have a label."""
     for key in labels:
         if key not in axes and (meant := did_you_mean(key, axes)):
             raise UserError(f"sweep.labels: {as_toml(key)} is not an axis of the sweep{meant}")
+    if same := same_label(sorted(axes), labels, labels):
+        axis, other = same
+        raise UserError(
+            f"sweep.labels: {axis} = {as_toml(labels[axis])}: {other} has the same label; state another"
+        )
 
 
 def _seeds(seeds: Seeds | None, first: int, overrides: Iterable[str]) -> tuple[int, ...]:

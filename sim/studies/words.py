@@ -1,5 +1,6 @@
 """Labels of keys in words: ``devices.override.0.slowdown`` is "slowdown (devices override 1)"."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from sim.errors import UserError
@@ -49,12 +50,19 @@ def stated_labels(
             known = ", ".join(axes)
             raise UserError(f'--label {option}: must be KEY="words", with one of the axes {known}')
         found[key] = words
-    _require_different_labels({axis: key_label(axis) for axis in axes} | dict(labels or {}) | found, found)
+    if same := same_label(axes, {**(labels or {}), **found}, found):
+        axis, other = same
+        raise UserError(f"--label {axis}={found[axis]}: {other} has the same label; state another")
     return found
 
 
-def _require_different_labels(labels: Mapping[str, str], stated: Iterable[str]) -> None:
-    """Reject a stated label that another axis has, too. labels: the label of each axis."""
-    for axis in stated:
-        if same := [other for other, words in labels.items() if other != axis and words == labels[axis]]:
-            raise UserError(f"--label {axis}={labels[axis]}: {same[0]} has the same label; state another")
+def same_label(
+    axes: Iterable[str], labels: Mapping[str, str], stated: Iterable[str]
+) -> tuple[str, str] | None:
+    """Return the first axis of `stated` with the label of another axis, and that axis; None if all differ.
+
+    labels: the labels that are stated, by axis; the other axes have their own.
+    """
+    of_all = {axis: key_label(axis) for axis in axes} | dict(labels)
+    pairs = itertools.product(stated, of_all)
+    return next((pair for pair in pairs if pair[0] != pair[1] and of_all[pair[0]] == of_all[pair[1]]), None)

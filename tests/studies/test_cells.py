@@ -142,6 +142,12 @@ def test_a_label_of_a_misspelled_axis_is_refused(tmp_path: Path) -> None:
     assert plan(study(tmp_path), [labels]).labels["clients.count"] == "clients"
 
 
+def test_the_labels_of_two_axes_in_a_file_are_different(tmp_path: Path) -> None:
+    labels = "sweep.labels={'network.loss'='lost','clients.count'='lost'}"
+    with pytest.raises(UserError, match=r"labels: network\.loss = lost: clients\.count has the same label"):
+        plan(study(tmp_path), [labels])
+
+
 def test_a_misspelled_metric_is_noticed_before_the_runs(tmp_path: Path) -> None:
     def notices(metric: str) -> tuple[str, ...]:
         return plan(study(tmp_path), [f'sweep.compare.metrics=["{metric}"]']).notices
