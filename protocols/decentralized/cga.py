@@ -39,6 +39,7 @@ from protocols.framework.requirements import (
     ProtocolSettings,
     Requirement,
     common_start_requirement,
+    constant_rate_requirement,
     plain_sgd_requirements,
 )
 from protocols.framework.rounds import RoundModel, Rounds
@@ -102,9 +103,12 @@ class CrossGradients(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        assert isinstance(settings, CGASettings)
+        problem = "adds neighbors' gradients at the constant learning rate with margin > 0"
         return (
             common_start_requirement("shared"),
             *plain_sgd_requirements("uses single gradients as steps, and has its own momentum"),
+            *([constant_rate_requirement(problem)] if settings.margin else []),
         )
 
     def setup(self) -> None:

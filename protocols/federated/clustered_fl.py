@@ -155,7 +155,7 @@ class ClusteredFLServer(RoundServer):
         # A client that has exhausted its budget has an update of 0: no evidence about the other clients.
         at_rest = self.done.isdisjoint(clients) and length < average_limit
         pulling = max([float(change) for change in changes]) > change_limit
-        if at_rest and pulling and len(clients) >= self.settings.smallest:
+        if at_rest and pulling and len(clients) >= max(2, self.settings.smallest):
             self.divide(cluster, clients, np.stack([direction.numpy() for direction in directions]))
         for heir in [part for part, _ in cluster.parts] or [cluster]:
             heir.params = heir.params + average

@@ -14,13 +14,16 @@ The paper's text was not available: this follows general knowledge of it. In par
 here. If no model is better than theta, the client trains theta again.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from actors.settings.base import require_defaults
 from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.requirements import ProtocolSettings, Requirement, held_out_requirement
@@ -56,6 +59,11 @@ class FedFomoSettings(RoundSettings):
     losses_on: Literal["validation", "train"] = "validation"
     """Samples on which models are compared: the held-out samples (`data.validation_share`), or all training
     samples, on which the client's own model has an advantage."""
+
+    @model_validator(mode="after")
+    def _results_come_with_tasks(self) -> FedFomoSettings:
+        require_defaults(self, "the result of a round comes with a client's next task", "broadcast")
+        return self
 
 
 def first_order_weights(before: float, losses: Sequence[float], distances: Sequence[float]) -> list[float]:

@@ -27,14 +27,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
 from protocols.framework.vectors import Vector
-from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, averaged
 
 
-class PerFedAvgSettings(FedAvgSettings):
+class PerFedAvgSettings(RoundSettings):
     """Average models that a gradient step adapts to each client."""
 
     adaptation_rate: PositiveWeight = 0.01

@@ -26,7 +26,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
-from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    constant_rate_requirement,
+    plain_sgd_requirements,
+)
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, shares
@@ -90,7 +95,8 @@ class QFFL(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return plain_sgd_requirements("uses the learning rate as the inverse of the loss's curvature")
+        problem = "uses the learning rate as the inverse of the loss's curvature"
+        return (*plain_sgd_requirements(problem), constant_rate_requirement(problem))
 
     async def work(self, task: Any) -> object:
         self.params = task.params

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import PositiveWeight
-from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd_requirements
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    constant_rate_requirement,
+    plain_sgd_requirements,
+)
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
@@ -83,9 +88,8 @@ class Scaffold(RoundClient):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        problem = "treats a step as the learning rate times the gradient; must be left out"
-        steady = Requirement("training.schedule", lambda value: value is None, problem)
-        return (*plain_sgd_requirements("treats a step as the learning rate times the gradient"), steady)
+        problem = "treats a step as the learning rate times the gradient"
+        return (*plain_sgd_requirements(problem), constant_rate_requirement(problem))
 
     async def work(self, task: ControlledTask) -> ControlledUpdate:
         self.params, steps = task.params, self.steps_of_a_round

@@ -68,6 +68,14 @@ def plain_sgd_requirements(method: str) -> tuple[Requirement, ...]:
     )
 
 
+def constant_rate_requirement(method: str) -> Requirement:
+    """Return the requirement of methods that convert between steps and gradients by the learning rate.
+
+    method: the reason, for the error, such as "treats a step as the learning rate times the gradient".
+    """
+    return Requirement("training.schedule", lambda value: value is None, f"{method}; must be left out")
+
+
 def held_out_requirement(on: str) -> tuple[Requirement, ...]:
     """Return the requirement of held-out samples if `on` is "validation", otherwise no requirement."""
     problem = "compares models on held-out samples; must be more than 0"

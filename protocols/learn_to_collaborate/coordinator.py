@@ -135,6 +135,8 @@ class Coordinator(Component):
         if self.settings.equilibrium == "at-once":
             return equilibrium_at_once(Benefits(known), known)
         for client in unaffected:
+            if client not in self.assignments:  # it departed before it had one; its departure follows
+                continue
             known[client] = frozenset([client, *[helper for helper, _ in self.assignments[client].benefits]])
         found = stable_coalitions(Benefits(known), known)
         return [coalition for coalition in found if coalition[0] in optima]

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from protocols.decentralized.cga import CrossGradients, project_to_agreement
+from sim.errors import UserError
 from tests.draws import examples
 from tests.protocols.test_dpsgd import metropolis, start
-from tests.protocols.worlds import QUADRATIC, learner, messages, optima, params, ran, start_from
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, optima, params, ran, start_from
 
 RING = ("protocol.name=cga", "clients.count=5", "data.clusters=5", "clients.topology=ring")
 
@@ -96,3 +97,11 @@ def test_without_rounds_nobody_waits_for_a_straggler() -> None:
         _, mu = optima(world)
         # All near a compromise: nearer to the mean of all optima than those are.
         assert np.abs(params(world)[:4] - mu.mean(axis=0)).max() < np.abs(mu - mu.mean(axis=0)).max()
+
+
+def test_a_schedule_is_refused_with_a_margin() -> None:
+    """Without a margin, the length of the neighbors' gradients does not matter."""
+    schedule = 'training.schedule={kind="step", every="9 steps"}'
+    make(DIGITS, "protocol.name=cga", schedule)
+    with pytest.raises(UserError, match=r"training\.schedule = .*with margin > 0; must be left out"):
+        make(DIGITS, "protocol.name=cga", "protocol.margin=0.5", schedule)

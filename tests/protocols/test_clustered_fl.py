@@ -121,3 +121,12 @@ def test_criteria_of_fedem(average: float, change: float, splits: bool) -> None:
         cluster = Cluster(of.params)
         of.advance(cluster, names, [of.vector(update) for update in updates], [1] * 6)
         assert bool(cluster.parts) is splits
+
+
+def test_a_single_client_is_not_split() -> None:
+    with ran(QUADRATIC, *CFL, "data.clusters=1", "protocol.smallest=1") as world:
+        of, cluster = server(world), Cluster(server(world).params, longest=10.0)
+        of.done = set()
+        of.settings = of.settings.model_copy(update={"progress": 0.01})
+        of.advance(cluster, ["client-0"], [of.vector(np.array([1.0, 0.0, 0.0]))], [1])
+        assert not cluster.parts

@@ -78,3 +78,8 @@ def test_helpers_are_asked_for_again() -> None:
 def test_losses_on_held_back_samples_need_some() -> None:
     with pytest.raises(UserError, match=r"data\.validation_share"):
         make(DIGITS, "protocol.name=fedfomo")
+
+
+def test_a_broadcast_is_refused() -> None:
+    with pytest.raises(UserError, match=r"protocol\.broadcast = .*has no effect: the result of a round"):
+        make(QUADRATIC, *FOMO, "protocol.broadcast=all")

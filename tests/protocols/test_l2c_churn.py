@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocols.learn_to_collaborate import LearnToCollaborate
+from protocols.learn_to_collaborate.pareto_search import Optimum
 from sim.core.simulation import Simulation
 from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
@@ -79,3 +80,14 @@ def test_the_scenario_as_it_is() -> None:
     with closing(build(load_scenario(SCENARIO), device="cpu")) as simulation:
         simulation.run()
         assert partition(simulation) == {FIRST, frozenset({4, 5})}
+
+
+def test_a_client_that_departed_before_its_assignment_is_left_out() -> None:
+    """Two clients of different coalitions went down while assignments were made; client-2 has none."""
+    with ran("churn=[]", "run.duration=5 s") as simulation:
+        coordinator = learner(simulation, 0).coordinator
+        coordinator.assignments = {}
+        optima = {
+            client: Optimum({client: 1.0}, frozenset([client]), 0.1) for client in ("client-0", "client-1")
+        }
+        assert coordinator.coalitions_of(optima, ["client-2"]) == [("client-0",), ("client-1",)]

@@ -7,8 +7,9 @@ import torch
 from protocols.federated.per_fedavg import PerFedAvg
 from protocols.framework.vectors import Vector
 from sim.core.simulation import Simulation
+from sim.errors import UserError
 from tests.protocols.decoupled import own_data
-from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, optima, ran
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, optima, ran
 
 META = ("protocol.name=per-fedavg", "data.clusters=4", "run.duration=1000 s", "run.evaluate_every=500 s")
 
@@ -94,3 +95,8 @@ def test_a_budget_counts_both_gradients_of_a_local_step() -> None:
         assert {client.work.steps for client in world.clients} == {2 * (1 + 2 * 4)}
         # A step takes half a second, a message a quarter: a round 4.5 s and 0.5 s.
         assert sorted({row[0] for row in messages(world, "Assignment")})[:2] == [0.0, 5.0]
+
+
+def test_the_proximal_term_of_fedprox_is_unknown() -> None:
+    with pytest.raises(UserError, match=r"protocol\.mu = 1 .*unknown key"):
+        make(DIGITS, "protocol.name=per-fedavg", "protocol.mu=1")

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from sim.errors import UserError
 from tests.protocols.decoupled import own_data
 from tests.protocols.test_fedavg import softmax_gradient
-from tests.protocols.worlds import DIGITS, QUADRATIC, learner, optima, ran
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, optima, ran
 
 FAIR = ("protocol.name=q-ffl", "data.clusters=4", "run.iterations=8", "run.duration=100 s")
 
@@ -83,3 +84,11 @@ def test_a_client_at_its_optimum_has_no_say_and_breaks_nothing() -> None:
     options = ("protocol.name=q-ffl", "protocol.q=0.5", "data.distance=0", "run.iterations=3")
     with ran(QUADRATIC, *options) as world:
         assert np.isfinite(learner(world, 0).params.numpy()).all()
+
+
+def test_a_schedule_is_refused() -> None:
+    """L is the inverse of one learning rate."""
+    with pytest.raises(
+        UserError, match=r"training\.schedule = .*inverse of the loss's curvature; must be left out"
+    ):
+        make(DIGITS, "protocol.name=q-ffl", 'training.schedule={kind="step", every="9 steps"}')
