@@ -86,6 +86,11 @@ def why_failed(summary: Mapping[str, Any], length: int | None = _ERROR_LENGTH) -
     return _diverged(summary) if all_of_them else None
 
 
+def was_cut_short(summary: Mapping[str, Any]) -> bool:
+    """Return True if a signal, an error or failed code ended the run, or a part of it."""
+    return bool(summary.get("interrupted") or summary.get("ended_by") or _failed(summary))
+
+
 def protocol(summary: Mapping[str, Any]) -> str:
     """Return the protocol, with ", alone" for a control run without peers."""
     return str(summary.get("protocol")) + (", alone" if summary.get("alone") else "")

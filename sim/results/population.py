@@ -207,7 +207,7 @@ class Population:
         after = int(np.searchsorted(times, departed_s, side="right"))
         if after in (0, len(times)):
             return None
-        ends_s = self._ends_s(times[after - 1])
+        ends_s = self._ends_s(np.nextafter(times[after - 1], -math.inf))  # also at the evaluation itself
         survivors = ~np.isnan(values[after - 1]) & ~np.isnan(values[after]) & (ends_s > times[after])
         if not survivors.any():
             return None
@@ -235,7 +235,8 @@ class Population:
         """Return (time, dip) of departures; departures between two evaluations count as one."""
         first_s: dict[int, float] = {}
         for departed_s in self._departed_s.tolist():
-            first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
+            after = int(np.searchsorted(self._panel.times, departed_s, side="right"))
+            first_s.setdefault(after, departed_s)
         return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
 
     def summary(self) -> dict[str, Any]:

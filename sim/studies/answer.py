@@ -95,24 +95,27 @@ class MethodRanking:
         return self._gap(first, second, list(self.complete.values()))
 
     def _gap(self, first: str, second: str, settings: Sequence[Mapping[str, SeedGroup]]) -> Contrast:
-        """Return the difference of two values, paired by seed; each seed is a mean over settings.
+        """Return the difference of two values; each seed is a mean over settings.
 
-        Without common seeds, the difference is not paired.
+        It is paired if both have the same seeds. Otherwise it has all seeds, as the ranking does: a
+        difference over the common seeds could contradict the ranking.
         """
         ours, theirs = self._by_seed(first, settings), self._by_seed(second, settings)
-        common = sorted(ours.keys() & theirs.keys())
-        if not common:
-            return contrast(list(ours.values()), list(theirs.values()), paired=False)
-        return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
+        paired = ours.keys() == theirs.keys()
+        return contrast(list(ours.values()), list(theirs.values()), paired=paired)
 
     @property
     def best(self) -> str:
-        (first, mean), (second, _), *_ = self.ranking
+        (first, mean), (second, next_mean), *_ = self.ranking
         count, found = len(self.complete), self.gap.difference
         over = f" on average over {self._settings_in_words(count)}" if count > 1 else ""
         end = f"{self._value(first)} has the best {metric_label(self.metric)} at the end"
-        if not found.mean:
+        if math.isclose(mean, next_mean, rel_tol=1e-12):
             return f"{end}{over}, {self._figure(mean)}, and so has {self._value(second)}."
+        if not self.sign * found.mean > 0:  # seeds are missing in some of the settings
+            return (
+                f"{end}{over}: {self._figure(mean)}; too few seeds have results in all settings for a lead."
+            )
         more = "more" if found.mean > 0 else "less"
         lead = f"{self._difference(abs(found.mean))} {more} than {self._value(second)}"
         return f"{end}{over}: {self._figure(mean)}, {lead} ({self._certainty(self.gap)})."
@@ -182,7 +185,7 @@ class MethodRanking:
     def _ahead(self, best: str, settings: Sequence[Setting]) -> str:
         """Describe the lead of a value over the overall best in these settings; empty if unknown."""
         gap = self._gap(best, self.ranking[0][0], [self.settings[setting] for setting in settings])
-        if math.isnan(gap.difference.mean):
+        if not self.sign * gap.difference.mean >= 0:  # seeds are missing in some of the settings
             return ""
         ahead = f"ahead by {self._difference(abs(gap.difference.mean))}"
         return f" ({ahead}, {self._certainty(gap, briefly=True)})"
@@ -362,10 +365,11 @@ class MethodRanking:
         return float(np.mean([self._mean(groups[value], metric) for groups in self.complete.values()]))
 
     def _by_seed(self, value: str, settings: Sequence[Mapping[str, SeedGroup]]) -> dict[int, float]:
-        """Return the mean result over settings by seed, for seeds that all settings have."""
+        """Return the mean result over settings by seed, for seeds with a result in all settings."""
         rows = [self.comparison.numbers(groups[value], self.metric) for groups in settings]
-        seeds = set(rows[0]).intersection(*rows[1:])
-        return {seed: float(np.mean([row[seed] for row in rows])) for seed in sorted(seeds)}
+        seeds = sorted(set(rows[0]).intersection(*rows[1:]))
+        means = {seed: float(np.mean([row[seed] for row in rows])) for seed in seeds}
+        return {seed: mean for seed, mean in means.items() if not math.isnan(mean)}
 
     def _value(self, value: str) -> str:
         assert self.axis is not None

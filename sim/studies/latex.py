@@ -70,6 +70,11 @@ def _footnotes(comparison: Comparison) -> list[str]:
     return [_escaped(str(each)).replace(DAGGER, r"$\dagger$") for each in comparison.footnotes.lines]
 
 
+def _protected(row: str) -> str:
+    r"""Return a row that the end of the row before it, `\\` or `\midrule`, does not take for its argument."""
+    return rf"\relax {row}" if row.startswith(("[", "*")) else row
+
+
 def _tabular(
     note: str, heads: Sequence[str], words: int, rows: Sequence[Sequence[str]], footnotes: Sequence[str]
 ) -> str:
@@ -81,7 +86,7 @@ def _tabular(
             r"\toprule",
             " & ".join(map(_escaped, heads)) + r" \\",
             r"\midrule",
-            *[" & ".join(row) + r" \\" for row in rows],
+            *[_protected(" & ".join(row)) + r" \\" for row in rows],
             r"\bottomrule",
             *[
                 rf"\multicolumn{{{len(heads)}}}{{p{{\linewidth}}}}{{\footnotesize {each}}} \\"

@@ -1,5 +1,6 @@
 """Short values of axes for lists of tables, such as `churn`: the entries that not all runs have."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,8 +30,9 @@ def short_values(values: Sequence[Value]) -> list[Value]:
             continue
         own = [entry for entry in entries if json.dumps(entry) not in of_all]
         short = one_line("; ".join(", ".join(_words(entry)) for entry in own) or "unchanged", _SHOWN_MAX)
-        taken = sum(each == short for other, each in found.items() if other != value)
-        found.setdefault(value, f"{short} ({taken + 1})" if taken else short)
+        numbered = itertools.chain([short], (f"{short} ({number})" for number in itertools.count(2)))
+        if value not in found:
+            found[value] = next(each for each in numbered if each not in found.values())
     return [found[value] for value in values]
 
 

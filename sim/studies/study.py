@@ -18,7 +18,7 @@ from sim.errors import UserError
 from sim.results.kaplan_meier import CensoredTimes
 from sim.results.measures import ALONE, MEASURES, base_metric_name, measure_called
 from sim.results.metrics import Series, worst_decile
-from sim.results.outcome import protocol
+from sim.results.outcome import protocol, was_cut_short
 from sim.results.population import ClientPanelData
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -80,7 +80,12 @@ class StudiedRun:
 
     @property
     def ended_itself(self) -> bool:
-        """True if the run ended before its duration, or had none, so more time would change nothing."""
+        """True if the run ended before its duration, or had none, so more time would change nothing.
+
+        False if it was cut short: its later values are unknown.
+        """
+        if was_cut_short(self.view.summary):
+            return False
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 

@@ -198,6 +198,16 @@ def _interval_columns(found: Estimate, before: str = "") -> dict[str, Any]:
     return dict(zip(names, found, strict=False))
 
 
+def _with_axes(group: SeedGroup, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the group's values in columns named as their axes, and these columns.
+
+    An axis with the name of another column, such as "clients", is "clients (axis)".
+    """
+    taken = {*columns, "clients"}
+    values = {f"{axis} (axis)" if axis in taken else axis: text for axis, text in group.texts.items()}
+    return values | dict(columns)
+
+
 def _line_row(comparison: Comparison, line: GroupMetric) -> dict[str, Any]:
     """Return a row of table.csv. Columns until_seconds, difference_until_seconds: cut-offs of waits."""
     against, other = line.against, comparison.baseline_of(line.group)
@@ -207,8 +217,7 @@ def _line_row(comparison: Comparison, line: GroupMetric) -> dict[str, Any]:
         difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
     found = _UNKNOWN if against is None else against.difference
     middle, improvement, hurt = line.robust or _NO_ROBUST
-    return {
-        **line.group.texts,
+    columns = {
         "metric": line.metric,
         "seeds": line.estimate.runs,
         "tuned": line.group.tuned,
@@ -225,11 +234,11 @@ def _line_row(comparison: Comparison, line: GroupMetric) -> dict[str, Any]:
         "excluded": " ".join(map(str, line.group.excluded)) or None,
         "warnings": comparison.footnotes.text(comparison.named(line.group)) or None,
     }
+    return _with_axes(line.group, columns)
 
 
 def _target_row(comparison: Comparison, target: TargetCost) -> dict[str, Any]:
-    return {
-        **target.group.texts,
+    columns = {
         "cost": target.kind,
         "runs": len(target.group.runs),
         "reached": target.count,
@@ -238,6 +247,7 @@ def _target_row(comparison: Comparison, target: TargetCost) -> dict[str, Any]:
         "median_seconds": target.median_s,
         "warnings": comparison.footnotes.text(comparison.named(target.group)) or None,
     }
+    return _with_axes(target.group, columns)
 
 
 def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
@@ -248,7 +258,7 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
         for group, mean, half in curves:
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
                 found = {"mean": each, "low": max(least, each - width), "high": min(most, each + width)}
-                rows.append(group.texts | {"metric": metric, "seconds": time_s} | found)
+                rows.append(_with_axes(group, {"metric": metric, "seconds": time_s} | found))
     return rows
 
 
@@ -261,7 +271,7 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
             work |= energy_amounts(run) if states_energy(comparison.study.runs) else {}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
             warned = {"warnings": "; ".join(cautions(run.view.summary)) or None}
-            rows.append(group.texts | {"seed": run.seed} | metrics | work | hashed | warned)
+            rows.append(_with_axes(group, {"seed": run.seed} | metrics | work | hashed | warned))
     return rows
 
 

@@ -1,5 +1,7 @@
 """What arrivals and departures meant."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -210,3 +212,18 @@ def test_panel_of_a_long_table() -> None:
     assert panel.times.tolist() == [0.0, 1.0]
     np.testing.assert_array_equal(panel.values, [[NAN, 0.5], [0.25, NAN]])
     assert metric_panel(frame, "loss", ["a", "b"]) is None
+
+
+def test_a_departure_at_an_evaluation_belongs_to_the_next_interval() -> None:
+    times = np.array([0.0, 10.0, 20.0, 30.0])
+    end = [[0.3, 0.3, NAN, NAN], [0.5, 0.5, NAN, NAN]]
+
+    def dips(at: tuple[float, float], third: float) -> list[tuple[float, Any]]:
+        panel = ClientPanelData(times, np.array([[0.5] * 4, [0.5, 0.5, third, 0.5], *end]))
+        return Population(panel, [LifecycleEvent(s, 2 + i, "crash") for i, s in enumerate(at)]).dips()
+
+    assert dips((10.0, 12.0), 0.5) == [(10.0, (pytest.approx(0.2), 20.0))], "one interval, one dip"
+    assert dips((5.0, 10.0), NAN) == [(5.0, (0.0, 0.0)), (10.0, (pytest.approx(0.2), 20.0))]
+    back = [LifecycleEvent(20.0, 1, "crash"), LifecycleEvent(26.0, 1, "rejoin", "fresh")]
+    panel = ClientPanelData(np.array([20.0, 30.0]), np.array([[0.9, 0.9], [0.9, 0.1]]))
+    assert Population(panel, back).dip(20.0) == (0.0, 0.0), "gone and back: not one of the survivors"

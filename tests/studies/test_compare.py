@@ -6,7 +6,9 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,6 +35,7 @@ from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import (
     caption,
     cost_text,
+    csv_frames,
     tables_to_show,
     target_cost_text,
     value_text,
@@ -306,6 +309,37 @@ def test_a_budget_that_the_duration_cut_short_is_named(small: Small, tmp_path: P
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "itself"),
+    [
+        ({}, True),
+        ({"interrupted": True}, False),
+        ({"ended_by": "all clients wait"}, False),
+        (
+            {
+                "failed": {
+                    "stopped": ["server"],
+                    "restarts": 0,
+                    "errors": 1,
+                    "first": {"actor": "server", "seconds": 1.0, "error": "x"},
+                }
+            },
+            False,
+        ),
+    ],
+)
+def test_a_run_that_was_cut_short_did_not_end_itself(
+    small: Small, tmp_path: Path, changes: dict[str, Any], itself: bool
+) -> None:
+    _, run = next(iter(runs_of(small[1])))
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    content = json.loads((copy / "summary.json").read_text()) | {"planned_seconds": 1e6} | changes
+    (copy / "summary.json").write_text(json.dumps(content))
+    as_if_written(copy)
+    assert StudiedRun(copy, {}).ended_itself is itself
+
+
 def test_each_cost_says_what_it_is_per(comparison: Comparison) -> None:
     tables = {table.title: table for table in tables_to_show(comparison)}
     [costs] = [table for title, table in tables.items() if title.startswith("Costs of reaching")]
@@ -428,6 +462,38 @@ def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:
     assert lines[1] == r"\begin{tabular}{llrrrrrr}" and text.count(r" \\") == 5
     assert all(line.count("&") == 7 for line in lines if line.endswith(r" \\"))
     assert r"gossip & 0.2 & " in text and "\N{PLUS-MINUS SIGN}" not in text
+
+
+def renamed(small: Small, axes: Mapping[str, str], values: Mapping[str, str] | None = None) -> Comparison:
+    """Return the comparison of the small study with other names of its axes, and of some values."""
+    names = values or {}
+    found = load_study([small[1].directory])
+    runs = [
+        replace(run, values={axes[axis]: names.get(str(each), each) for axis, each in run.values.items()})
+        for run in found.runs
+    ]
+    of_axes = {
+        axes[axis]: tuple(names.get(str(each), each) for each in all_of)
+        for axis, all_of in found.axes.items()
+    }
+    return Comparison(Study("small", "", of_axes, {}, tuple(runs)), metrics=["distance"])
+
+
+def test_an_axis_with_the_name_of_a_column_keeps_its_values(small: Small) -> None:
+    frames = csv_frames(renamed(small, {"method": "clients", "network.loss": "seeds"}))
+    assert set(frames["table"]["clients (axis)"]) == {"alone", "gossip"}
+    assert set(frames["table"]["seeds (axis)"]) == {"0", "0.2"}
+    assert set(frames["table"]["seeds"]) == {len(small[0].seeds)} and set(frames["runs"]["seeds"]) == {
+        "0",
+        "0.2",
+    }
+
+
+def test_a_row_of_latex_is_no_argument_of_the_row_before(small: Small) -> None:
+    same = {"method": "method", "network.loss": "network.loss"}
+    lines = latex(renamed(small, same, {"alone": "[1, 8]", "gossip": "*"})).splitlines()
+    rows = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    assert [row.partition(" & ")[0] for row in rows] == [r"\relax [1, 8]"] * 2 + [r"\relax *"] * 2
 
 
 @pytest.mark.long

@@ -24,6 +24,15 @@ CRASH = {"at": "50000001 us", "event": "crash", "clients": [8, 9], "spread": "0 
             ["start 1 s, groups [[0, 1], [2]]", "unchanged", "-"],
         ),
         ([[JOIN | {"spread": "1 s"}], [JOIN]], ["join of 11 at 1 min", "join of 11 at 1 min (2)"]),
+        (
+            [[JOIN | {"spread": f"{seconds} s"}] for seconds in (1, 2, 3, 1)],
+            [
+                "join of 11 at 1 min",
+                "join of 11 at 1 min (2)",
+                "join of 11 at 1 min (3)",
+                "join of 11 at 1 min",
+            ],
+        ),
         ([0.1, 0.2], [0.1, 0.2]),
         (["mlp", "[{not json" + "x" * 50], ["mlp", "[{not json" + "x" * 50]),
     ],
