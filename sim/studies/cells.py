@@ -119,9 +119,16 @@ def plan(
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
     of_runs = [each for each in stated.overrides if override_key(each) != SEED_KEY]
-    of_all = replace(stated, overrides=(*axes.set, *of_runs))
+    of_all, last = (
+        replace(stated, overrides=axes.set),
+        AxisChoice({}, tuple(of_runs)),
+    )  # options take precedence
     keys = set(map(override_key, overrides))
-    made = [make_cell(of_all, choices, seed, keys) for choices in combinations(dimensions) for seed in chosen]
+    made = [
+        make_cell(of_all, (*choices, last), seed, keys)
+        for choices in combinations(dimensions)
+        for seed in chosen
+    ]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)

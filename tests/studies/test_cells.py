@@ -69,9 +69,26 @@ def test_rows_go_together(tmp_path: Path) -> None:
     text = STUDY.replace(
         "[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]"
     )
-    planned = plan(study(tmp_path, text), ["protocol.name=local"], seeds=1)
+    planned = plan(study(tmp_path, text), seeds=1)
     rows = [(cell.values["network.loss"], cell.values["run.seed"]) for cell in planned.cells]
     assert rows == [(0, 1), (0.2, 2)] * 2
+
+
+def test_an_option_takes_precedence_over_cases_and_the_settings_of_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(SMALL)
+    file = tmp_path / "alone.toml"
+    cases = [
+        f'[[sweep.case]]\nname = "{steps}"\nset = ["protocol.local_steps={steps}"]\n' for steps in (4, 8)
+    ]
+    file.write_text(f'[sweep]\nscenario = "base.toml"\nset = ["network.loss=0.1"]\n{"".join(cases)}')
+
+    def found(*options: str) -> list[tuple[int, float]]:
+        planned = plan(file, ["protocol.name=local", *options], seeds=1)
+        made = [load_scenario(tmp_path / "base.toml", cell.overrides) for cell in planned.cells]
+        return [(each.protocol.settings.local_steps, each.network.loss.probability) for each in made]
+
+    assert found() == [(4, 0.1), (8, 0.1)]
+    assert found("protocol.local_steps=2", "network.loss=0.2") == [(2, 0.2), (2, 0.2)]
 
 
 @pytest.mark.parametrize(
