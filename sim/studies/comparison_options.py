@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -13,12 +14,16 @@ from sim.studies.study import load_study
 
 OPTIONS = "options.json"
 _BYTES = 1 << 20
+_FileName = Annotated[
+    str, Field(pattern=r"^[^/\\]+\.(csv|tex|png|svg)$")
+]  # which the next comparison may remove
 
 
 class ComparisonOptions(BaseModel):
     """Options of a comparison; the ones that are None have the values of the study.
 
-    clients: the clients that count, if the user named them. baseline: ``"axis=value"``, if stated.
+    clients: the clients that count, if the user named them. baseline: ``"axis=value"``, if stated. files:
+    names of the tables and pictures that the comparison wrote.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
@@ -28,9 +33,10 @@ class ComparisonOptions(BaseModel):
     baseline: str | None = None
     target: float | None = None
     clients: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] | None = None
+    files: tuple[_FileName, ...] = ()
 
     @classmethod
-    def of(cls, comparison: Comparison) -> Self:
+    def of(cls, comparison: Comparison, files: Iterable[str]) -> Self:
         """Return the options with which the tables of `comparison` can be computed again."""
         runs = comparison.study.runs
         is_named = not any(run.excluded for run in runs)  # named clients count even if a case excludes them
@@ -40,6 +46,7 @@ class ComparisonOptions(BaseModel):
             baseline=comparison.stated_baseline,
             target=comparison.target,
             clients=runs[0].clients if is_named else None,
+            files=tuple(sorted(files)),
         )
 
     @classmethod

@@ -14,7 +14,7 @@ from sim.studies.comparison_options import OPTIONS, ComparisonOptions
 from sim.studies.forks import forks_table
 from sim.studies.latex import latex, robust_latex
 from sim.studies.page_data import study_page_content
-from sim.studies.pictures import write_pictures
+from sim.studies.pictures import ENDINGS, write_pictures
 from sim.studies.tables import CSV_FILES, tables_to_show, write_csv
 
 PAGE = "comparison.html"
@@ -33,11 +33,8 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        has_earlier = (folder / OPTIONS).is_file()
-        ComparisonOptions.of(comparison).write(folder)
+        earlier = _earlier_files(folder)
         files = write_csv(comparison, folder)
-        for name in set(CSV_FILES).difference(file.name for file in files) if has_earlier else ():
-            (folder / name).unlink(missing_ok=True)  # such as the costs of an earlier target
         tex = {"table.tex": latex(comparison), "robust.tex": robust_latex(comparison)}
         tex = {name: content for name, content in tex.items() if content}
         for name, content in tex.items():
@@ -48,9 +45,23 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
         path = folder / PAGE
         page = study_page(comparison, folder, pictures=pictures, files=names, texts=texts)
         path.write_text(page, encoding="utf-8")
+        written = [*names, *[f"{name}.{ending}" for name in pictures for ending in ENDINGS]]
+        for name in set(earlier).difference(written):
+            (folder / name).unlink(missing_ok=True)  # such as the costs of an earlier target
+        ComparisonOptions.of(comparison, written).write(folder)
         return path
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _earlier_files(folder: Path) -> Sequence[str]:
+    """Return the names of the files that an earlier comparison wrote into a folder."""
+    if not (folder / OPTIONS).is_file():
+        return ()
+    try:
+        return ComparisonOptions.read(folder).files or CSV_FILES  # older versions did not list them
+    except UserError:  # damaged; it is written again
+        return ()
 
 
 def study_page(

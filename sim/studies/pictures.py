@@ -35,6 +35,7 @@ _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
 _LINES_MAX = len(_COLOURS)  # more lines cannot be distinguished
 _PANELS_MAX = 12
+ENDINGS = ("png", "svg")
 _DPI, _MARGIN_INCHES = 200, 0.1
 _LETTER_INCHES, _ROW_INCHES, _HANDLE_INCHES = 0.065, 0.17, 0.5  # of a legend's entries
 _ROWS_WITHIN = 3  # rows of a legend that need no taller figure
@@ -94,7 +95,7 @@ def _save(figure: Figure, path: Path) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     box = figure.get_tightbbox().padded(_MARGIN_INCHES)
-    for ending, data in (("png", {"Software": None}), ("svg", {"Date": None})):
+    for ending, data in zip(ENDINGS, ({"Software": None}, {"Date": None}), strict=True):
         figure.savefig(path.with_suffix(f".{ending}"), dpi=_DPI, bbox_inches=box, metadata=data)
 
 

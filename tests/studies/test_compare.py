@@ -519,6 +519,25 @@ def run(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+def test_a_comparison_removes_the_files_of_the_one_before_and_no_others(small: Small, tmp_path: Path) -> None:
+    study = load_study([small[1].directory])
+    write_comparison(Comparison(study, target=1.2, metrics=["distance", "distance.worst_decile"]), tmp_path)
+    own = [tmp_path / "curves-mine.png", tmp_path / "notes.csv"]
+    for path in own:
+        path.write_text("mine")
+    before = {path.name for path in tmp_path.iterdir()}
+    write_comparison(Comparison(study, metrics=["distance"]), tmp_path)
+    gone = before - {path.name for path in tmp_path.iterdir()}
+    of_metric = {f"{kind}-distance-worst_decile.{end}" for kind in ("curves", "by") for end in ("png", "svg")}
+    assert gone == {"target.csv", "target.png", "target.svg"} | of_metric
+    options = json.loads((tmp_path / "options.json").read_text())
+    assert "table.csv" in options["files"] and all((tmp_path / name).is_file() for name in options["files"])
+    options["files"] = ["../notes.csv", "notes.csv"]
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    write_comparison(Comparison(study, metrics=["distance"]), tmp_path)
+    assert all(path.is_file() for path in own), "options with a path in a name are not read"
+
+
 @pytest.mark.long
 def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Path) -> None:
     code, said = run("compare", small[1].directory, "--target", 1.2, "--out", tmp_path)
