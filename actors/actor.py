@@ -332,6 +332,8 @@ class Actor:
                         )
                 elif asyncio.isfuture(answer) and answer in self._tasks:
                     answer.add_done_callback(partial(self._answer_later, envelope))
+                elif asyncio.isfuture(answer) and answer.done():  # a task that ended before it was returned
+                    self._answer_later(envelope, answer)
                 else:
                     self._answer(envelope, answer)
             except Exception as error:
@@ -341,7 +343,7 @@ class Actor:
                 raise
             del envelope, message, answer  # an idle actor keeps no peer's model in memory
 
-    def _answer_later(self, question: Envelope, task: asyncio.Task[Any]) -> None:
+    def _answer_later(self, question: Envelope, task: asyncio.Future[Any]) -> None:
         """Answer with the result of a task; `Tasks` reports its failure."""
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is not None:

@@ -206,13 +206,15 @@ class OpenQuestions:
 class GivenAnswers:
     """Questions from others that may be repeated, with the answers of this actor.
 
-    An answer is kept until the asker waits only for later ones, or can no longer ask again.
+    An answer is kept until the asker waits only for later ones, or can no longer ask again. A repetition may
+    still arrive after that, if it was slower than the first, so the number is kept longer.
     """
 
     def __init__(self) -> None:
         # By asker and number: the answer, or None while the question is being handled.
         self._given: dict[str, dict[int, Envelope | None]] = {}
         self._until: list[tuple[float, str, int]] = []  # a heap of expiry times
+        self._expired: dict[str, set[int]] = {}  # by asker: questions that it can no longer ask again
         self._open_from: dict[str, int] = {}  # by asker: it waits for no answer to lower numbers
 
     def is_new(self, asker: str, question: Question, now: float) -> bool:
@@ -223,7 +225,9 @@ class GivenAnswers:
         self._open_from[asker] = open_from
         for number in [number for number in given if number < open_from]:
             del given[number]
-        if question.number in given or question.number < open_from:
+        expired = self._expired.get(asker, set())
+        expired -= {number for number in expired if number < open_from}
+        if question.number in given or question.number in expired or question.number < open_from:
             return False
         given[question.number] = None
         heapq.heappush(self._until, (now + question.repeat_s, asker, question.number))
@@ -260,6 +264,8 @@ class GivenAnswers:
         while self._until and self._until[0][0] < now:
             _, asker, number = heapq.heappop(self._until)
             given = self._given.get(asker, {})
-            given.pop(number, None)
+            if number in given:
+                del given[number]
+                self._expired.setdefault(asker, set()).add(number)
             if not given:
                 self._given.pop(asker, None)

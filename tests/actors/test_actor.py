@@ -411,6 +411,32 @@ class Spawning(Actor):
         return {1, 2}
 
 
+class Sharing(Actor):
+    """Answers all questions from one task."""
+
+    task: asyncio.Task[Note] | None = None
+
+    async def on_message(self, message: object, sender: str) -> object:
+        if self.task is None:
+            self.task = self.spawn(self.work())
+        return self.task
+
+    async def work(self) -> Note:
+        await self.sleep(2.0)
+        return Note("worked")
+
+
+def test_a_task_that_has_ended_answers_later_questions() -> None:
+    async def main(world: World) -> None:
+        world.supervisor.start(lambda: Sharing("sharing", world.transport))
+        client = world.client("client")
+        for end_s in (2.0, 2.0):
+            assert await client.ask("sharing", Note("x"), timeout=9.0) == Note("worked")
+            assert client.now == end_s
+
+    simulate(main)
+
+
 def test_a_task_answers_when_it_is_done_and_holds_up_no_other_message() -> None:
     async def main(world: World) -> None:
         world.supervisor.start(lambda: Spawning("spawning", world.transport))

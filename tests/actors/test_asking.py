@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
+from actors.delivery.asking import GivenAnswers
 from actors.delivery.round_trips import PROMPT
-from actors.message import Envelope, PeerUnavailable
+from actors.message import Envelope, PeerUnavailable, Question
 from actors.status import ActorStatus
 from actors.supervisor import Supervisor
 from actors.transport import Deliver, Transport
@@ -345,3 +346,16 @@ def test_the_first_answer_of_anybody_tells_when_those_of_strangers_are_overdue()
     transport, _, _ = play(script, lost=frozenset(range(100)) - {0, 2})
     # The worker's answer takes 1.5 s, so that the other question is overdue after 4.5 s.
     assert [when for when, who, _ in transport.sent if who == "asker"][:4] == [0.0, 0.0, 4.5, 13.5]
+
+
+def test_a_repetition_that_arrives_after_the_askers_deadline_is_not_handled_again() -> None:
+    """The first arrived after .1 s, the repetition after 30 s; the asker waited for 10 s."""
+    answers, first = GivenAnswers(), Question(1, 0, 1, 10.0)
+    assert answers.is_new("asker", first, 0.1)
+    answers.keep("asker", first, Envelope("worker", "asker", Done(1), None, first))
+    late = Question(1, 1, 1, 3.0)
+    assert not answers.is_new("asker", late, 37.0)
+    assert answers.again("asker", late) is None, "the asker has given up"
+    assert answers.is_new("asker", Question(2, 0, 2, 10.0), 40.0)
+    assert answers._expired == {"asker": set()}, "it waits for later answers only"
+    assert not answers.is_new("asker", late, 50.0)
