@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 from collections import Counter
@@ -55,6 +56,7 @@ class LiveNetwork(SimulatedNetwork):
         self._under_way: dict[int, Message] = {}  # to other processes, by number
         self._incoming: dict[tuple[str, str], Connection] = {}
         self._others_transfers: dict[tuple[str, int], Transfer] = {}
+        self._starting: dict[tuple[str, int], asyncio.TimerHandle] = {}  # of others' transfers
         self.taken_bytes: Counter[str] = Counter()
         """Bytes of arrived or rejected messages, by process."""
         self.refused: dict[str, int] = {}
@@ -208,9 +210,11 @@ class LiveNetwork(SimulatedNetwork):
             self._process_by_actor.get(started.sender) == process
             and started.receiver in self._process_by_actor
         ):
-            self._loop.call_at(started.at_s, self._track, process, started)
+            key = (process, started.number)
+            self._starting[key] = self._loop.call_at(started.at_s, self._track, process, started)
 
     def _track(self, process: str, started: TransferStarted) -> None:
+        self._starting.pop((process, started.number), None)
         pair = (started.sender, started.receiver)
         path = self._path(Connection(pair, self._model.model_of(pair), self._seed, self._arrive))
         key = (process, started.number)
@@ -221,7 +225,9 @@ class LiveNetwork(SimulatedNetwork):
         self._others_transfers[key] = self._shared.start(max(1.0, started.bits), path, ended)
 
     def cancel_transfer(self, process: str, cut: TransferCut) -> None:
-        """End a transfer that another process has canceled."""
+        """End a transfer that another process has canceled, or drop it before its start."""
+        if (start := self._starting.pop((process, cut.number), None)) is not None:
+            start.cancel()
         transfer = self._others_transfers.pop((process, cut.number), None)
         if transfer is not None and all(transfer in link.transfers for link in transfer.links):
             self._shared.cancel(transfer)
@@ -229,5 +235,5 @@ class LiveNetwork(SimulatedNetwork):
     def gone(self, process: str) -> None:
         """Record that a process is gone with all its actors."""
         self.noticed(process, Presence(tuple(self._process_by_actor), False))
-        for key in [key for key in self._others_transfers if key[0] == process]:
+        for key in [key for key in (*self._others_transfers, *self._starting) if key[0] == process]:
             self.cancel_transfer(process, TransferCut(key[1]))

@@ -121,6 +121,20 @@ def test_a_transfer_that_is_broken_off_frees_its_share() -> None:
     assert 1.5 < at_s - 0.1 < 1.55
 
 
+def test_a_transfer_that_is_cut_before_it_has_started_takes_no_share() -> None:
+    """The other process is busy: it takes in the start and the cut at the same time."""
+    pair = Pair(downlink_bps=80_000.0)
+    other = pair.networks["b"]
+    other.transfer_started("a", TransferStarted(1, 0.0, "a1", "b2", 80_000.0))
+    other.cancel_transfer("a", TransferCut(1))
+    other.transfer_started("a", TransferStarted(2, 0.0, "a1", "b2", 80_000.0))
+    other.gone("a")
+    other.send(Envelope("b1", "b2", Note(bytes(10_000))))
+    pair.run_until(3.0)
+    ((at_s, _, _),) = pair.log
+    assert 1.0 < at_s - 0.1 < 1.05
+
+
 def test_a_process_that_is_gone_takes_its_actors_and_their_transfers_along() -> None:
     pair = Pair(downlink_bps=80_000.0)
     pair.networks["a"].send(Envelope("a1", "b2", Note(bytes(10_000))))
