@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Engine, Optimizer
+from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.backends.kernels import ModelKernel
+from sim.learning.engine.graph.batch_operations import Gradient
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
-from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
+from sim.learning.models.modules.batch_norm import BatchNorm, BatchNorm1d, replace_batch_norms
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import CLASSES, client_data, generator, new_engine, own_samples, torch_optimizer
 
@@ -288,3 +290,20 @@ def test_training_equals_separate_modules_and_torchs_optimizers(optimizer: Optim
             loss.backward()
             steps.step()
         torch.testing.assert_close(job().cpu(), flat_state(architecture, module), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("count", [1, 512, 513, 1025])
+def test_a_gradient_of_all_samples_has_no_part_of_one_sample(count: int) -> None:
+    def parts(*norms: nn.Module) -> list[slice]:
+        data = (torch.randn(count, 4), torch.zeros(count, dtype=torch.int64))
+        empty = [np.empty(0, np.int64)]
+        rows = {"train_rows": [np.arange(count)], "validation_rows": empty, "test_rows": empty}
+        clients = ClientData(data, data, **rows, label_maps=None)
+        architecture = Architecture(nn.Sequential(nn.Linear(4, 5), *norms, nn.Linear(5, 3)), "model", (4,))
+        kernel = Engine(clients, seed=1, device="cpu").kernel(architecture, cross_entropy)
+        return Gradient(kernel, BatchSampler(clients.train, count, "all"), None).pieces()
+
+    sizes = [len(range(count)[part]) for part in parts(BatchNorm1d(5))]
+    assert sizes == {1: [1], 512: [512], 513: [513], 1025: [512, 513]}[count]
+    without = [len(range(count)[part]) for part in parts()]
+    assert without == {1: [1], 512: [512], 513: [512, 1], 1025: [512, 512, 1]}[count]

@@ -169,6 +169,28 @@ def test_parquet_is_as_text(tmp_path: Path) -> None:
     assert text.owners is not None and binary.owners is not None and text.owners.names == binary.owners.names
 
 
+def test_a_number_is_the_same_category_in_all_tables(tmp_path: Path) -> None:
+    """All values of the test file are whole; those of the training file are not."""
+    label = [0, 1, 0, 1]
+    pl.DataFrame({"size": [1.0, 1.5, 2.0, 1.0], "paid": label}).write_parquet(tmp_path / "train.parquet")
+    pl.DataFrame({"size": [1.0, 2.0, 2.0, 1.5], "paid": label}).head(3).write_parquet(
+        tmp_path / "test.parquet"
+    )
+    found = section(
+        {
+            "name": "table",
+            "file": str(tmp_path / "train.parquet"),
+            "test_file": str(tmp_path / "test.parquet"),
+            "label": "paid",
+            "categorical": ["size"],
+            "partition": {"kind": "iid"},
+        }
+    )
+    one, one_and_half, two = [1, 0, 0], [0, 1, 0], [0, 0, 1]
+    assert found.train_x.tolist() == [one, one_and_half, two, one]
+    assert found.test_x.tolist() == [one, two, two]
+
+
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "no label column": (PEOPLE, {"label": "pay"}, "people.csv: has no column 'pay'; it has age, city"),
     "no such category column": (PEOPLE, {"categorical": ["plz"]}, "has no column 'plz'; correct data.categ"),

@@ -366,9 +366,14 @@ def category_indices(part: TablePart, name: str, values: Sequence[str]) -> np.nd
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return a column as texts; numbers without a point if all are whole."""
+    """Return a column as texts; whole numbers without a point, so that all tables have the same texts."""
     if column.dtype in (pl.String, pl.Enum):
         return column.cast(pl.String)
+    if column.dtype.is_float():
+        whole = column.cast(pl.Int64, strict=False)
+        return whole.cast(pl.String).zip_with(
+            (whole.cast(column.dtype) == column).fill_null(False), column.cast(pl.String)
+        )
     whole = column.cast(pl.Int64, strict=False)
     is_whole = bool((whole.cast(pl.Float64) == column).fill_null(True).all())
     return (whole if is_whole else column).cast(pl.String)

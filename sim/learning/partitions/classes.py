@@ -126,10 +126,15 @@ def _split_classes(
 def _draw_matching_test(
     by_class: Sequence[np.ndarray], train_labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return as many test samples as possible with the mix of classes in `train_labels`, up to rounding."""
+    """Return as many test samples as possible with the mix of classes in `train_labels`, up to rounding.
+
+    Classes without test samples do not count.
+    """
     train_counts = np.bincount(train_labels, minlength=len(by_class))
     test_counts = np.array([len(rows) for rows in by_class])
-    mine = np.flatnonzero(train_counts)
+    mine = np.flatnonzero((train_counts > 0) & (test_counts > 0))
+    if not mine.size:
+        return np.empty(0, dtype=np.int64)
     scale = np.min(test_counts[mine] / train_counts[mine])
     wanted = np.rint(train_counts * scale).astype(int)
     drawn = [rng.permutation(by_class[label])[: wanted[label]] for label in mine.tolist()]

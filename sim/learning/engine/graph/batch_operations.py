@@ -1,5 +1,6 @@
 """Operations on samples: gradients and losses on one batch of each client, mean features, and outputs."""
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,11 +60,17 @@ class BatchOperation(Operation):
         return gather_inputs(nodes, 0), *self.sampler.samples(batches, 0, len(jobs)), weights
 
     def pieces(self) -> list[slice]:
-        """Return the parts in which a batch is computed: several if it has all samples of a client."""
+        """Return the parts in which a batch is computed: several if it has all samples of a client.
+
+        With batch norms, which need several samples, no part has a single one.
+        """
         if self.sampler.sampling != "all" or self.sampler.views > 1:
             return [slice(None)]
-        firsts = range(0, self.sampler.batch_size, _SAMPLES_AT_ONCE)
-        return [slice(first, first + _SAMPLES_AT_ONCE) for first in firsts]
+        count = self.sampler.batch_size
+        firsts = list(range(0, count, _SAMPLES_AT_ONCE))
+        if len(firsts) > 1 and count - firsts[-1] == 1 and self.kernel.architecture.statistics:
+            firsts.pop()
+        return [slice(first, end) for first, end in itertools.pairwise([*firsts, count])]
 
     def losses(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         """Return the loss of each sample times its weight, [N, B]."""
