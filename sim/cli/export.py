@@ -72,9 +72,11 @@ def export(
     """
     with exit_on_errors(), signals_handled_by(raise_interrupted):
         from sim.results.store.output_dir import is_results
+        from sim.run.resume.resuming import result_folders
         from sim.run.resume.trained_models import trained_models
 
         if out is None and not is_results(directory):
+            result_folders(directory)  # raises for what is no run
             raise UserError(f"{directory} has no results yet; pass --out, a folder for the files")
         folder = directory / _FOLDER if out is None else out
         if folder.exists() and not folder.is_dir():

@@ -156,6 +156,8 @@ def _path_and_value(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], A
     for depth, part in enumerate(path):
         if not isinstance(raw, Mapping | list):
             return path[:depth], raw
+        if isinstance(raw, Mapping) and (dotted := ".".join(path[depth:])) in raw:  # a key in quotes
+            return path, raw[dotted]
         raw = item_at(raw, part)
     return path, raw
 

@@ -132,6 +132,7 @@ def plan(
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)
+    _require_clients(sweep.compare.clients or (), scenarios, path)
     notices = [notice for scenario in scenarios for notice in scenario.notices]
     notices += _metric_notices(sweep.compare.metrics or ())
     notices += changed_data(earlier, scenarios) if earlier is not None else []
@@ -318,11 +319,20 @@ def _metric_notices(metrics: Iterable[str]) -> Iterator[str]:
             )
 
 
+def _require_clients(clients: Iterable[int], scenarios: Iterable[Scenario], path: Path) -> None:
+    """Reject compared clients that a run does not have."""
+    count = min(scenario.clients.count for scenario in scenarios)
+    if unknown := [client for client in clients if client >= count]:
+        raise UserError(f"sweep.compare.clients: no client {unknown[0]}; must be from 0 to {count - 1}", path)
+
+
 def _require_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
     """Reject labels of a misspelled axis, and equal labels. Keys that only options vary may have a label."""
     for key in labels:
         if key not in axes and (meant := did_you_mean(key, axes)):
             raise UserError(f"sweep.labels: {as_toml(key)} is not an axis of the sweep{meant}")
+        if not labels[key].strip():
+            raise UserError(f'sweep.labels: {as_toml(key)} = "": must not be empty')
     if same := same_label(sorted(axes), labels, labels):
         axis, other = same
         raise UserError(

@@ -85,6 +85,7 @@ class Comparison:
             raise UserError(f"--by {by}: unknown axis; {known}")
         self._notices: list[str] = []
         self._baseline = self._parsed(baseline)
+        self._note_missing_baseline()
         self._states_baseline = baseline is not None or study.defaults.baseline is not None
         self._require_metrics("sweep.compare.metrics:" if metrics is None else "--metric")
 
@@ -113,6 +114,13 @@ class Comparison:
             other = "there is no other" if first is None else f"the baseline is {' = '.join(first)}"
             self._notices.append(f"no run has the sweep's baseline {stated}; {other}")
             return first
+
+    def _note_missing_baseline(self) -> None:
+        if self._baseline is None:
+            return
+        axis, value = self._baseline
+        if not any(group.texts[axis] == value for group in self.groups):
+            self._notices.append(f"no run has the baseline {axis} = {value}, so there are no differences")
 
     def _require_target(self, stated: str) -> None:
         """Raise UserError for a target that all runs reach at the start, or that no run can reach."""

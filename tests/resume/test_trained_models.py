@@ -483,6 +483,7 @@ def test_forks_and_interrupted_and_killed_runs_have_models(tmp_path: Path) -> No
     assert [each.client for each in trained_models(path, time_s=1.5)] == [each.client for each in models]
     result = command("export", path)
     assert result.exit_code == 2 and "has no results yet; pass --out" in result.stderr
+    assert "no such folder, and no killed run" in command("export", tmp_path / "none").stderr
     result = command("export", path, "--out", tmp_path)
     assert result.exit_code == 2 and 'such as --at "20 s"' in result.stderr
 

@@ -356,3 +356,10 @@ def test_methods_are_compared_if_there_are_several(
     runs = tuple([StudiedRun(path, dict(zip(axes, pair, strict=True))) for pair in pairs])
     study = Study("one", "", {axis: values[axis] for axis in axes}, {}, runs)
     assert Comparison(study, metrics=["accuracy"], baseline=baseline).compared_axis == compared
+
+
+def test_a_baseline_without_runs_is_told(tmp_path, monkeypatch) -> None:
+    found = stated(tmp_path, monkeypatch, {("a", "1"): [0.8], ("b", "1"): [0.7], ("c", "1"): [None]})
+    told = "no run has the baseline method = c, so there are no differences"
+    assert told in Comparison(found.study, metrics=["accuracy"], baseline="method=c").warnings
+    assert told not in found.warnings

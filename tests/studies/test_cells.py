@@ -101,6 +101,10 @@ def test_an_option_takes_precedence_over_cases_and_the_settings_of_the_sweep(tmp
         ("sweep.grid.a=3", "sweep.grid.a = 3"),
         ("sweep.zip={a=[1],b=[1,2]}", "all lists must have the same length"),
         ("sweep.case=[{nam='x'}]", "did you mean 'name'?"),
+        ("sweep.case=[{name=''}]", 'sweep.case.0.name = "" (from --set): must not be empty'),
+        ("sweep.case=[{name='x',axis=' '}]", 'sweep.case.0.axis = " " (from --set): must not be empty'),
+        ("sweep.labels={'network.loss'=''}", 'sweep.labels: network.loss = "": must not be empty'),
+        ("sweep.compare.clients=[4]", "sweep.compare.clients: no client 4; must be from 0 to 3"),
         ("sweep.case=[{name='x'},{name='x'}]", "already has a case with this name"),
     ],
 )
@@ -394,3 +398,9 @@ def test_an_old_file_is_told_the_new_key(tmp_path: Path) -> None:
     (tmp_path / "old.toml").write_text(STUDY.replace('500 ms"]\n', '500 ms"]\nstruck = [1]\n'))
     with pytest.raises(UserError, match=r"struck = \[1\]: is now called excluded"):
         plan(tmp_path / "old.toml")
+
+
+def test_a_list_of_a_key_in_quotes_is_named_by_its_whole_key(tmp_path: Path) -> None:
+    text = STUDY.replace("network.loss = [0, 0.2]", '"network.loss" = []')
+    with pytest.raises(UserError, match=r"sweep\.grid\.network\.loss = \[\]: must be a list of at least one"):
+        plan(study(tmp_path, text))

@@ -99,6 +99,10 @@ class Axes(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Axes:
+        for number, case in enumerate(self.case):
+            for key, text in (("name", str(case.name)), ("axis", case.axis)):
+                if not text.strip():
+                    raise SettingError(f"case.{number}.{key}", text, "must not be empty")
         for table in ("grid", "zip"):
             for key, values in lists_by_key(getattr(self, table)).items():
                 if not isinstance(values, list) or not values:
