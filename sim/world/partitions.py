@@ -12,6 +12,7 @@ from actors.settings.quantities import Duration, PositiveDuration, ShareAboveZer
 from sim.kernel.random import RandomStream
 from sim.members import Groups, Members, is_one_client
 from sim.world.participants import Participants
+from sim.world.periods import is_within, place_in_period
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class ScheduledPartition:
         """Return True if the partition holds at this time."""
         if not self.start_s <= time_s < self.end_s:
             return False
-        return (time_s - self.start_s) % self.period_s < self.period_s * self.active_share
+        _, share = place_in_period(time_s - self.start_s, self.period_s)
+        return is_within(share, self.active_share)
 
     def separates(self, sender: str, receiver: str) -> bool:
         """Return True if no message from `sender` reaches `receiver` while the partition holds."""

@@ -13,6 +13,7 @@ from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution
 from sim.world.participants import Participants
+from sim.world.periods import place_in_period
 
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
 
@@ -62,8 +63,8 @@ class NodeLatency:
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """Return a message's latency in seconds at departure time `time_s`. Jitter takes one of `draws`."""
-        number = int(time_s / self.slice_s) % len(self.seconds) if self.slice_s is not None else 0
-        seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
+        number = place_in_period(time_s, self.slice_s)[0] if self.slice_s is not None else 0
+        seconds = self.seconds.item(number % len(self.seconds), self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
