@@ -281,7 +281,11 @@ class RunView:
 
     @cached_property
     def presence(self) -> list[list[tuple[float, float]]]:
-        """Sessions (start_s, end_s) of each client; a client without lifecycle events was always up."""
+        """Sessions (start_s, end_s) of each client.
+
+        A client without lifecycle events was never up, as each session starts with one. Only if no client has
+        any, as in damaged results, the table does not tell, and all clients count as up for the whole run.
+        """
         up_since: dict[int, float] = {}
         presence: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for time_s, client, event, _ in self.happenings:
@@ -291,9 +295,8 @@ class RunView:
                 presence[client].append((up_since.pop(client), time_s))
         for client, start_s in up_since.items():
             presence[client].append((start_s, self.end_s))
-        known = {happening.client for happening in self.happenings}
-        always = [(0.0, self.end_s)]
-        return [presence[c] if c in known else always for c in range(len(self.clients))]
+        otherwise = [] if self.happenings else [(0.0, self.end_s)]
+        return [presence.get(client, otherwise) for client in range(len(self.clients))]
 
     def up_at(self, time_s: float) -> NDArray[np.bool_]:
         """Return the mask [N] of clients that were up at a time."""

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from actors.message import Envelope
 from sim.results.metrics import Metrics
 from sim.results.report import page as report
+from sim.results.report.curves import clients_up
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView, evenly_spaced_positions
+from tests.results.report.plotly_classes import as_plotly
 from tests.results.synthetic import LEAST
 
 
@@ -62,6 +64,18 @@ def test_presence_follows_the_lifecycle(run):
         (4.0, 2, "join"),
         (6.0, 1, "rejoin"),
     ]
+
+
+def test_a_client_that_never_started_was_never_up(run):
+    names = [f"client-{number}" for number in range(4)]
+    run.write_summary(LEAST | {"virtual_seconds": 10.0, "client_names": names})
+    view = RunView(run)
+    assert view.presence[2:] == [[(4.0, 10.0)], []]
+    assert view.up_at(8.0).tolist() == [True, True, True, False]
+    assert view.up_s.tolist() == view.training_s.tolist() == [10.0, 6.0, 6.0, 0.0]
+    assert as_plotly(clients_up(view)).data[0].y.tolist() == [2.0, 1.0, 2.0, 3.0, 3.0]
+    run.write_events(Trace())
+    assert RunView(run).presence == [[(0.0, 10.0)]] * 4, "a table without any starts does not tell"
 
 
 def test_intervals_are_sorted_and_totalled(run):
