@@ -41,6 +41,7 @@ from protocols.framework.requirements import (
     common_start_requirement,
     constant_rate_requirement,
     plain_sgd_requirements,
+    two_way_links_requirement,
 )
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
@@ -105,7 +106,9 @@ class CrossGradients(Client):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, CGASettings)
         problem = "adds neighbors' gradients at the constant learning rate with margin > 0"
+        in_rounds = settings.mode == "synchronous"
         return (
+            *(two_way_links_requirement(settings) if in_rounds else ()),
             common_start_requirement("shared"),
             *plain_sgd_requirements("uses single gradients as steps, and has its own momentum"),
             *([constant_rate_requirement(problem)] if settings.margin else []),

@@ -38,7 +38,12 @@ from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_rng
 from protocols.framework.per_peer import PerPeer
-from protocols.framework.requirements import ProtocolSettings, Requirement, common_start_requirement
+from protocols.framework.requirements import (
+    ProtocolSettings,
+    Requirement,
+    common_start_requirement,
+    two_way_links_requirement,
+)
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, Range, SearchSpace
 from protocols.framework.vectors import Scalar, Vector, mix
@@ -148,8 +153,11 @@ class MetaL2CBase(Client):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        assert isinstance(settings, MetaL2CSettings)
         needed = "has an encoder that learns from held-out samples; must be more than 0"
+        in_rounds = settings.mode == "synchronous"
         return (
+            *(two_way_links_requirement(settings) if in_rounds else ()),
             common_start_requirement("shared"),
             Requirement("data.validation_share", lambda share: share > 0, needed),
         )

@@ -35,6 +35,7 @@ from protocols.framework.requirements import (
     Requirement,
     common_start_requirement,
     plain_sgd_requirements,
+    two_way_links_requirement,
 )
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.search_space import LOCAL_STEPS, OneOf, Range, SearchSpace
@@ -83,6 +84,7 @@ class SPDB(Client):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
+            *two_way_links_requirement(settings),
             common_start_requirement("shared", "shared-backbone"),
             *plain_sgd_requirements("is a stochastic-gradient method"),
         )

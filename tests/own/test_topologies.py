@@ -13,6 +13,7 @@ from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.own.test_world import messages
 from tests.own.worlds import scenario_with
+from tests.protocols.decoupled import DECOUPLED
 from tests.simulation.worlds import QUADRATIC
 
 TOPOLOGY = "clients.topology"
@@ -81,6 +82,14 @@ def test_methods_that_need_both_ways_refuse_directed_links(tmp_path: Path) -> No
     for name in ("dpsgd", "cobo"):
         with pytest.raises(UserError, match=r"clients.topology = .*needs two-way links"):
             load_scenario(path, [f"protocol.name={name}"])
+    for name, *needed in (("cga",), ("meta-l2c", "data.validation_share=0.2"), ("spdb",)):
+        base = QUADRATIC if name == "cga" else DECOUPLED
+        directed = scenario_with(tmp_path, TOPOLOGY, CHAIN, keys="directed = true", base=base)
+        with pytest.raises(UserError, match=r"clients.topology = .*needs two-way links"):
+            load_scenario(directed, [f"protocol.name={name}", *needed])
+        if name != "spdb":
+            load_scenario(directed, [f"protocol.name={name}", "protocol.mode=asynchronous", *needed])
+        load_scenario(directed, [f"protocol.name={name}", "protocol.alone=true", *needed])
     load_scenario(path, ["protocol.name=dpsgd", "protocol.alone=true"])
     load_scenario(path, ["protocol.name=dpsgd", 'protocol.unusual=["clients.topology"]'])
 
