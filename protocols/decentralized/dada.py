@@ -112,12 +112,14 @@ def graph_step(
     """Return a client's weights [kappa] for the given peers, after one projected gradient step on J.
 
     degree: d_k; degrees [kappa]: d_l; costs [kappa]: c_k L_k + c_l L_l; distances [kappa]: ||x_k - x_l||^2.
+    A peer whose cost or distance is not finite, as after divergence, gets weight 0.
     """
     w, others = np.asarray(weights, np.float64), np.asarray(degrees, np.float64)
     inverse = 1 / (degree + delta) + 1 / (others + delta)
     slope = np.asarray(costs) + mu_1 / 2 * np.asarray(distances) + mu_2 * (2 * ridge * w - inverse)
     lipschitz = mu_2 * ((w.size + 1) / delta**2 + 2 * ridge)
-    return np.maximum(0.0, w - slope / lipschitz)
+    usable = np.isfinite(costs) & np.isfinite(distances)
+    return np.where(usable, np.maximum(0.0, w - slope / lipschitz), 0.0)
 
 
 class DadaSettings(PatienceSettings):

@@ -15,7 +15,8 @@ def projected_step(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float,
 
     how = "clip": clipped to [floor, 1] and divided by the sum (eqs. 27 and 28), after which an entry may be a
     little below the floor. how = "simplex": the nearest point with entries of at least `floor`, the Euclidean
-    projection. Raises ValueError for another value, and for a floor too high for this number of entries.
+    projection. After a gradient that is not a number, all entries are equal; with "simplex", also after an
+    infinite one. Raises ValueError for another value, and for a floor too high for this number of entries.
     """
     stepped = np.asarray(d, np.float64) - rate * np.asarray(gradient, np.float64)
     count = stepped.size
@@ -27,6 +28,8 @@ def projected_step(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float,
             return np.full(count, 1.0 / count)
         return clipped / clipped.sum()
     if how == "simplex":
+        if not np.isfinite(stepped).all():
+            return np.full(count, 1.0 / count)
         return floor + project_on_simplex(stepped - floor, 1.0 - count * floor)
     raise ValueError(f'unknown projection "{how}"; known: clip, simplex')
 

@@ -78,6 +78,20 @@ def test_the_step_goes_down_the_objective_as_autograd_does(seed: int, n: int, mu
     assert objective(torch.tensor(after[triangle]), *terms, mu) <= before + 1e-12
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("of", ["costs", "distances"])
+def test_a_peer_that_diverged_gets_no_weight_and_changes_no_other(value: float, of: str) -> None:
+    weights, degrees, numbers = (
+        [0.5, 0.5, 0.25],
+        [1.0, 2.0, 3.0],
+        {"costs": [0.1] * 3, "distances": [0.2] * 3},
+    )
+    usual = graph_step(weights, 1.25, degrees, *numbers.values(), 1.0, 1.0, 1.0, 1.0)
+    numbers[of][1] = value
+    found = graph_step(weights, 1.25, degrees, *numbers.values(), 1.0, 1.0, 1.0, 1.0)
+    assert (usual > 0).all() and found.tolist() == [usual[0], 0.0, usual[2]]
+
+
 @pytest.mark.long
 def test_steps_of_random_clients_find_the_minimum() -> None:
     """Beside projected gradient descent on all weights at once."""

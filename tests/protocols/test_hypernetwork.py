@@ -176,6 +176,13 @@ def test_steps_stay_on_the_simplex(point: list[float], gradient: list[float], ho
 
 
 @pytest.mark.parametrize("how", ["clip", "simplex"])
+def test_after_a_gradient_that_is_not_a_number_all_weights_are_equal(how: str) -> None:
+    assert projected_step([0.7, 0.2, 0.1], [0.1, np.nan, 0.2], 0.5, 0.1, how).tolist() == [1 / 3] * 3
+    infinite = projected_step([0.5, 0.5], [-np.inf, 0.0], 0.5, 0.0, how).tolist()
+    assert infinite == ([0.5, 0.5] if how == "simplex" else [1.0 / 1.5, 0.5 / 1.5])
+
+
+@pytest.mark.parametrize("how", ["clip", "simplex"])
 def test_descent_finds_the_best_mixture(how: str) -> None:
     """On a quadratic ||A d - b||^2 whose minimum lies on an edge of the simplex."""
     corners = np.array([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
