@@ -70,9 +70,14 @@ def percentage_points(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
+def points(fall: float | None) -> str:
+    """Format the drop of a share as a number of percentage points, with one decimal."""
+    return NOTHING if fall is None else f"{100 * fall:.1f}"
+
+
 def drop_in_points(fall: float) -> str:
     """Format the drop of a share, above 0, in percentage points."""
-    return f"{100 * fall:.1f}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
+    return f"{points(fall)}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
 
 
 def message_type(name: str) -> str:

@@ -144,6 +144,11 @@ def difference_cell(value: float, measure: Measure) -> Cell:
     return number_cell(value, text.percentage_points if measure.is_share else text.number)
 
 
+def drop_cell(value: float | None, measure: Measure) -> Cell:
+    """Return a cell with a drop of a measure, for shares in percentage points."""
+    return number_cell(value, text.points if measure.is_share else text.number)
+
+
 def time_reached_cell(after_s: float | None) -> Cell:
     """Return a cell with the time until an event; None or infinite: not reached."""
     never = after_s is None or math.isinf(after_s)

@@ -24,6 +24,7 @@ from sim.results.report.blocks import (
     Section,
     SideBySide,
     Table,
+    drop_cell,
     number_cell,
     time_reached_cell,
 )
@@ -303,7 +304,8 @@ def _moves(view: RunView) -> Section | None:
         )
         if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'), measure)}."
-        heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
+        dip = "dip (points)" if measure.is_share else "dip"
+        heads = ["client", "event", "time", "catch-up", dip, "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
         blocks += _departure_drops_section(view)
     return Section("Arrivals and departures", blocks)
@@ -334,7 +336,7 @@ def _move_effect_text(population: Population, move: LifecycleEvent, measure: Mea
     return (
         [_NOTHING] * 3
         if dip is None
-        else [_NOTHING, number_cell(dip.depth, measure.text), time_reached_cell(dip.seconds)]
+        else [_NOTHING, drop_cell(dip.depth, measure), time_reached_cell(dip.seconds)]
     )
 
 

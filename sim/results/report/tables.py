@@ -19,6 +19,7 @@ from sim.results.report.blocks import (
     Paragraph,
     Table,
     difference_cell,
+    drop_cell,
     number_cell,
     time_reached_cell,
 )
@@ -158,18 +159,19 @@ def departure_drops_table(view: RunView) -> Table | None:
     """Return the drops after departures as a table; None if the measure is not a share, or without drops."""
     if view.measure is None or not view.measure[0].is_share or not (found := departure_drops(view)):
         return None
-    heads = ["client", "departed client", "event", "time", "drop", "recovery time"]
-    heads += ["relative weight", "usual drop"]
+    measure = view.measure[0]
+    heads = ["client", "departed client", "event", "time", "drop (points)", "recovery time"]
+    heads += ["relative weight", "usual drop (points)"]
     rows: list[list[str | Cell]] = [
         [
             view.clients[each.client],
             view.clients[each.departure.client],
             each.departure.event,
             number_cell(each.departure.time_s, text.duration),
-            number_cell(each.dip.depth, text.share),
+            drop_cell(each.dip.depth, measure),
             time_reached_cell(each.dip.seconds),
             number_cell(each.share, text.share),
-            number_cell(each.usual, text.share),
+            drop_cell(each.usual, measure),
         ]
         for each in found
     ]

@@ -3,6 +3,8 @@
 import pytest
 
 from sim.results.metrics import Metrics
+from sim.results.report.blocks import Table
+from sim.results.report.page import _moves
 from sim.results.report.tables import departure_drops, departure_drops_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
@@ -56,7 +58,17 @@ def test_the_table_has_them_all(view):
         [getattr(cell, "shown", cell).replace("\N{NO-BREAK SPACE}", " ") for cell in row]
         for row in table.rows
     ]
-    assert rows[0] == ["client-0", "client-3", "leave", "25 s", "30.0%", "25 s", "50.0%", "0.0%"]
+    assert rows[0] == ["client-0", "client-3", "leave", "25 s", "30.0", "25 s", "50.0%", "0.0"]
+    assert table.heads[4:] == ["drop (points)", "recovery time", "relative weight", "usual drop (points)"]
+
+
+def test_dips_of_the_mean_are_in_points_too(view):
+    """The other three fall from 73.3 % to 63.3 % on average; a dip of 10.0% would read as relative."""
+    section = _moves(view)
+    assert section is not None
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    [dip] = [row[4].shown for row in table.rows if row[:2] == ["client-3", "leave"]]
+    assert (table.heads[4], dip) == ("dip (points)", "10.0")
 
 
 def test_distances_have_no_falls_in_points(tmp_path):
