@@ -66,7 +66,7 @@ def live(
         if make_certificates is not None:
             echo(_make_certificates(make_certificates, hosts))
             return
-        machines = _machines(hosts, host, certificates)
+        machines = _machines(hosts, host, certificates, processes)
         try:
             with signals_handled_by(raise_interrupted):
                 if machines is not None and not machines.coordinates:
@@ -147,7 +147,9 @@ def _print_verdicts(summary: dict[str, Any]) -> None:
         echo("no verdict: this machine was too busy; over 5% of the jobs or messages were late", err=True)
 
 
-def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -> "Machines | None":
+def _machines(
+    hosts: Path | None, host: str | None, certificates: Path | None, processes: int | None
+) -> "Machines | None":
     """Return the machines of the run, or None for this machine alone. Raises UserError."""
     if hosts is None:
         if host is not None or certificates is not None:
@@ -166,7 +168,13 @@ def _machines(hosts: Path | None, host: str | None, certificates: Path | None) -
         raise UserError(f"--host {host}: must be one of {', '.join(names)}")
     if certificates is None:
         raise UserError("--certificates: is required for several machines; --make-certificates writes them")
-    return Machines(found, host, certificates)
+    machines = Machines(found, host, certificates)
+    if processes not in (None, machines.processes):
+        raise UserError(
+            f"--processes {processes}: must be {machines.processes} or left out, as {hosts} sets the number "
+            "of processes of each machine"
+        )
+    return machines
 
 
 def _make_certificates(folder: Path, hosts: Path | None) -> str:

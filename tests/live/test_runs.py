@@ -246,6 +246,9 @@ def test_the_same_is_refused_in_all_places(tmp_path: Path) -> None:
     assert "--host x: must be one of a" in refused("--hosts", str(hosts), "--host", "x")
     assert "--certificates" in refused("--hosts", str(hosts), "--host", "a")
     assert "name the file of machines with --hosts" in refused("--host", "a")
+    certified = ("--hosts", str(hosts), "--host", "a", "--certificates", str(tmp_path / "none"))
+    assert f"--processes 3: must be 1 or left out, as {hosts} sets" in refused(*certified, "--processes", "3")
+    assert "has no valid token" in refused(*certified, "--processes", "1")
     nothing = str(tmp_path / "none")
     assert "has no valid token" in refused("--hosts", str(hosts), "--host", "a", "--certificates", nothing)
     assert Counter(path.name for path in tmp_path.iterdir()) == {"hosts.toml": 1}
