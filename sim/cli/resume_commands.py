@@ -56,8 +56,11 @@ def resume(
         from sim.run.resume.resuming import ResumableRun
 
         if folders := logs_of_killed_runs(directory):
-            if end_s is not None:
-                raise UserError("--until: a live run cannot continue; remove --until to write its results")
+            continuing = {"--until": end_s, "--checkpoint-every": checkpoint_every, "--anyway": anyway}
+            for option in [option for option, value in continuing.items() if value]:
+                raise UserError(f"{option}: a live run cannot continue; remove {option} to write its results")
+            if device is options.DeviceChoice.cuda:
+                raise UserError("--device cuda: live runs compute on CPUs; must be auto or cpu")
             _write_results(folders, data_dir, not no_code)
             return
         earlier = ResumableRun.find(directory)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 import coterie
-from sim.cli.commands import run
+from sim.cli.commands import app, run
 from sim.cli.live import live
 from sim.cli.resume_commands import fork, resume
 from sim.cli.studies import sweep
@@ -154,3 +155,25 @@ def test_each_option_of_run_that_may_change_the_trace_is_repeated_by_verify(name
         f"add {name} to WITHOUT_EFFECT in sim/run/verifying.py if it does not change the trace; "
         f"else name the option of `run` in sim/cli/commands.py {word}, the name by which --verify repeats it"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--until", "2 min"], "--until: a live run cannot continue"),
+        (["--checkpoint-every", "1 min"], "--checkpoint-every: a live run cannot continue"),
+        (["--anyway"], "--anyway: a live run cannot continue"),
+        (["--device", "cuda"], "--device cuda: live runs compute on CPUs; must be auto or cpu"),
+        (["--device", "cpu"], None),
+        ([], None),
+    ],
+)
+def test_a_killed_live_run_refuses_options_for_continuing(
+    arguments: list[str], message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[list[Path]] = []
+    monkeypatch.setattr("sim.live.logs.logs_of_killed_runs", lambda path: [path])
+    monkeypatch.setattr("sim.cli.resume_commands._write_results", lambda folders, *_: written.append(folders))
+    found = CliRunner().invoke(app, ["resume", str(tmp_path), *arguments])
+    assert (found.exit_code, written) == ((2, []) if message else (0, [[tmp_path]]))
+    assert message is None or message in found.output
