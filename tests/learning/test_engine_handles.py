@@ -191,6 +191,14 @@ def test_cancellation(flush: bool) -> None:
     assert ((x + y) - y).slot() is x.slot()
 
 
+@pytest.mark.filterwarnings("error")
+def test_factors_beyond_float32_are_infinite() -> None:
+    engine = new_engine()
+    ones, two = engine.vector(torch.ones(WIDTH)), engine.scalar(2.0)
+    assert (1e300 * ones).numpy().tolist() == [np.inf] * WIDTH
+    assert (ones * (-1e300 * two)).numpy().tolist() == [-np.inf] * WIDTH
+
+
 def test_factors_that_cannot_be_added_symbolically() -> None:
     engine = new_engine()
     x, y = engine.vector(numbers(0)), engine.vector(numbers(1))

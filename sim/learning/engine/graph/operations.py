@@ -112,12 +112,18 @@ def weighted_sum(
 def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
     """Return the values of factors, on the device."""
     if Coefficient not in set(map(type, factors)):
-        return numpy_to_device(np.array(factors, np.float32), scalars.device)
+        return numpy_to_device(_float32(factors), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
-    weights = numpy_to_device(np.array(numbers, np.float32), scalars.device)
+    weights = numpy_to_device(_float32(numbers), scalars.device)
     # Row 0 of the scalars is the constant 1.
     deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
     return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
+
+
+def _float32(numbers: Sequence[Factor]) -> np.ndarray:
+    """Return numbers as float32; a method that diverges may have numbers beyond its range: they are inf."""
+    with np.errstate(over="ignore"):
+        return np.array(numbers, np.float32)
 
 
 class Clip(Operation):
