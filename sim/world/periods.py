@@ -6,7 +6,7 @@ _NEAR = 1e-9  # of a period
 
 
 def place_in_period(elapsed_s: float, period_s: float) -> tuple[int, float]:
-    """Return the number of whole periods in a time, and the share of the current one that has passed, in [0, 1).
+    """Return the number of whole periods in a time, and the passed share of the current one, in [0, 1).
 
     A time within a billionth of a period before a boundary counts as the boundary: 0.3 / 0.1 is less than 3
     in floating point, but 0.3 s starts the fourth period of 0.1 s.
