@@ -102,7 +102,7 @@ def tune(
 
         stated = StatedScenario(file, tuple(overrides or ()), tuple(unset or ()), not no_code)
         found = tuned_methods(stated, _names(methods), validation_share, keep or ())
-        seed, conditions = found[0].stated.scenario().run.seed, conditions_of(stated, over or ())
+        seed, conditions = found[0].stated.scenario().run.seed, conditions_of(stated, over or (), found)
         tuning = Tuning(file, found, trials, tuning_seeds(seeds or 2), sampler, seed, conditions)
         if dry_run:
             _print_search(tuning)

@@ -377,7 +377,7 @@ set = ["devices.step_time=200 ms"]
 
 def test_a_trial_over_several_cases_has_the_mean_of_their_scores(tmp_path: Path) -> None:
     path = study(tmp_path, STUDY + LINKS)
-    over = conditions_of(StatedScenario(path, (), (), True), ["link=calm", "link=lossy"])
+    over = conditions_of(StatedScenario(path, (), (), True), ["link=calm", "link=lossy"], [])
     both = tune(tuning_of(path, ["gossip"], conditions=over), out=tmp_path / "both", execute=here)
     alone = []
     for condition in over:
@@ -396,13 +396,13 @@ def test_a_trial_over_several_cases_has_the_mean_of_their_scores(tmp_path: Path)
 
 def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
     stated = StatedScenario(study(tmp_path, STUDY + LINKS), (), (), True)
-    both = conditions_of(stated, ["pace=slow", "link=lossy", "link=calm"])
+    both = conditions_of(stated, ["pace=slow", "link=lossy", "link=calm"], [])
     assert [each.values for each in both] == [
         {"pace": "slow", "link": "lossy"},
         {"pace": "slow", "link": "calm"},
     ]
     assert both[0].overrides == ("devices.step_time=200 ms", "network.loss=0.5")
-    assert [each.values for each in conditions_of(stated, [])] == [{}]
+    assert [each.values for each in conditions_of(stated, [], [])] == [{}]
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,28 @@ def test_cases_of_several_axes_are_combined(tmp_path: Path) -> None:
 )
 def test_unknown_cases_are_refused(tmp_path: Path, over: list[str], words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
-        conditions_of(StatedScenario(study(tmp_path, STUDY + LINKS), (), (), True), over)
+        conditions_of(StatedScenario(study(tmp_path, STUDY + LINKS), (), (), True), over, [])
+
+
+def test_a_case_that_sets_a_searched_setting_is_refused(tmp_path: Path) -> None:
+    fast = '[[sweep.case]]\naxis = "pace"\nname = "fast"\nset = ["training.learning_rate=0.3"]\n'
+    path = study(tmp_path, STUDY + LINKS + fast)
+    words = ["tune", str(path), "--methods", "gossip", "--over", "pace=fast", "--dry-run"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    said = (
+        "--over pace=fast: sets training.learning_rate, but the search of gossip varies "
+        "training.learning_rate; exclude it from the search with --keep training.learning_rate, or name "
+        "another case"
+    )
+    assert said in " ".join(refused.output.split())
+    assert CliRunner().invoke(app, [*words, "--keep", "training.learning_rate"]).exit_code == 0
+    table = fast.replace("training.learning_rate=0.3", "protocol={name='gossip',period='1 s'}")
+    path = study(tmp_path, STUDY + table)
+    with pytest.raises(UserError, match=r"sets protocol, but the search of gossip varies protocol\.merge; "):
+        conditions_of(
+            StatedScenario(path, (), (), True), ["pace=fast"], tuning_of(path, ["alone", "gossip"]).methods
+        )
 
 
 def test_the_command_says_that_no_trial_succeeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ from sim.errors import UserError
 from sim.learning.engine.optimizers import RULES
 from sim.learning.metrics import selected_metrics
 from sim.results.measures import Measure, measure_called
+from sim.scenario.overrides import overlap
 from sim.scenario.protocol_lookup import list_protocols
 from sim.scenario.reading import find_scenario
 from sim.scenario.sections.sweep import Sweep
 from sim.studies.axes import AxisChoice, parse_axis_value
 from sim.studies.cells import StatedScenario
+from sim.studies.option_values import override_key
 
 _RATE = "training.learning_rate"
 _MEASURES = {"classification": "validation_accuracy", "quadratic": "distance"}
@@ -68,11 +70,13 @@ def tuned_methods(
     return [replace(one, space={k: v for k, v in one.space.items() if k not in kept}) for one in found]
 
 
-def conditions_of(stated: StatedScenario, over: Sequence[str]) -> list[AxisChoice]:
+def conditions_of(
+    stated: StatedScenario, over: Sequence[str], methods: Sequence[TunedMethod]
+) -> list[AxisChoice]:
     """Return the conditions in which each trial runs: combinations of cases of the file's sweep.
 
-    over: ``"axis=case"``, the cases to combine; if empty, the only condition is the scenario itself.
-    Raises UserError.
+    over: ``"axis=case"``, the cases to combine; if empty, the only condition is the scenario itself. Raises
+    UserError, also if a case sets a key that the search of one of `methods` varies.
     """
     runs, alone = stated.of_runs()
     cases: dict[str, list[AxisChoice]] = {}
@@ -86,8 +90,20 @@ def conditions_of(stated: StatedScenario, over: Sequence[str]) -> list[AxisChoic
         chosen = next(choice for choice in cases[axis] if str(choice.values[axis]) == value)
         if chosen in wanted.setdefault(axis, []):
             raise UserError(f"--over {option}: appears twice; name each case once")
+        _require_unsearched(option, chosen, methods)
         wanted[axis].append(chosen)
     return [_merge_choices(choices) for choices in product(*wanted.values())]
+
+
+def _require_unsearched(option: str, condition: AxisChoice, methods: Sequence[TunedMethod]) -> None:
+    """Reject a condition that would replace searched settings, so that all trials had the same values."""
+    for key in map(override_key, condition.overrides):
+        for method in methods:
+            if searched := [each for each in method.space if overlap(each, key)]:
+                raise UserError(
+                    f"--over {option}: sets {key}, but the search of {method.name} varies {searched[0]}; "
+                    f"exclude it from the search with --keep {searched[0]}, or name another case"
+                )
 
 
 def _merge_choices(choices: Sequence[AxisChoice]) -> AxisChoice:
