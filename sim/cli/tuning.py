@@ -134,6 +134,7 @@ def _print_search(tuning: Tuning) -> None:
 
 
 def _print_result(result: TuningResult) -> None:
+    from sim.studies.tuning.budgets import unequal_budgets
     from sim.studies.tuning.files import TRIALS, TUNED, best_rows
 
     heads = ["method", "failed", "default", "tuned", "best of all", "settings"]
@@ -150,6 +151,8 @@ def _print_result(result: TuningResult) -> None:
     typer.echo(
         f"The table shows the {measures}; trials are selected by the {selected}. Every trial: {TRIALS}"
     )
+    for warning in unequal_budgets(result):
+        echo(f"warning: {warning}", err=True)
     if len(failed) < len(rows):
         typer.echo(f"To run the tuned methods, use: coterie sweep {result.directory / TUNED} --seeds 5")
     if failed:

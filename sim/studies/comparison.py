@@ -313,7 +313,12 @@ class Comparison:
             found.append("groups have different seeds; differences are paired by common seeds")
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed per group: there are no intervals, and differences may be due to chance")
-        found += self._about_tuning()
+        found += [*self._about_tuning(), *self.unequal_budgets()]
+        return [*found, *self._unequal_data(), *self._worse_after_budget()]
+
+    def unequal_budgets(self) -> list[str]:
+        """Return a warning for each budget of which some groups used more than others."""
+        found = []
         for kind in self._budgets():
             if ends := self.unequal(kind):
                 (least, of_least), (most, of_most) = ends
@@ -321,7 +326,7 @@ class Comparison:
                     f"unequal budgets: {BUDGETS[kind]} per client from {of_least:,.0f} ({least}) to "
                     f"{of_most:,.0f} ({most}); {self._remedy(kind)}"
                 )
-        return [*found, *self._unequal_data(), *self._worse_after_budget()]
+        return found
 
     def _worse_after_budget(self) -> list[str]:
         """Return a warning for each group whose models became worse after the clients' budgets."""

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class SweepResult:
     """Errors of failed cells, by the cell's description."""
     without_effect: tuple[str, ...] = ()
     """Descriptions of values without effect."""
+    failed: Mapping[str, CellResult] = field(default_factory=dict)
+    """Results of failed cells, by their keys."""
 
 
 AddResult = Callable[[CellTask, CellResult], None]
@@ -89,6 +91,7 @@ def run_sweep(
     how: CellOptions | None = None,
     execute: Execute | None = None,
     show: Callable[[SweepProgress], object] = lambda progress: None,
+    failed: Mapping[str, CellResult] | None = None,
 ) -> SweepResult:
     """Run the cells of a sweep that have no finished results of this version in `out`.
 
@@ -96,10 +99,12 @@ def run_sweep(
     `<out>/<name>-sweep-<hash>/sweep.json` is updated during the sweep. A failed cell does not affect other
     cells, and the next call tries it again. Forks run after their parents, and the parents' checkpoints are
     removed at the end unless `how` keeps them or a cell failed. Raises UserError if `out` cannot be written.
+
+    failed: results of cells that failed in an earlier call and must not be tried again, by their keys.
     """
-    index, how = _Index(plan, out), how or CellOptions()
-    tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
-    finished_before = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
+    index, how = _Index(plan, out, failed or {}), how or CellOptions()
+    tasks = {cell.key: cell for cell in plan.cells if index.state(cell.key) == WAITING}
+    finished_before = sum(cell.key in index.found for cell in plan.cells)
     # Runs differ, and the virtual time of one run may pass unevenly: only the whole sweep has a steady pace.
     started_s, pace = time.perf_counter(), RemainingTimeEstimate(math.inf)
     index.write()
@@ -139,7 +144,7 @@ def run_sweep(
     failures = {str(cell): errors[cell.key] for cell in plan.cells if cell.key in errors}
     done = [(cell, out / index.found[cell.key]) for cell in plan.cells if cell.key in index.found]
     same = tuple(values_without_effect(done))
-    return SweepResult(index.directory, len(plan.cells), finished_before, failures, same)
+    return SweepResult(index.directory, len(plan.cells), finished_before, failures, same, index.failed)
 
 
 def _fork_times(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
@@ -169,10 +174,9 @@ def default_jobs(threads: int, device: str) -> int:
 class _Index:
     """The index of all cells on disk, with the results and errors found so far."""
 
-    def __init__(self, plan: Plan, out: Path) -> None:
+    def __init__(self, plan: Plan, out: Path, failed: Mapping[str, CellResult]) -> None:
         self._plan = plan
         self.directory = out / plan.folder
-        self._failed: dict[str, CellResult] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for name, content in plan.files.items():
@@ -180,24 +184,25 @@ class _Index:
         except OSError as error:
             raise UserError(f"cannot write results to {out}: {error.strerror}") from error
         self.found = finished_folders(out, {cell.key for cell in plan.cells})
+        self.failed = {key: result for key, result in failed.items() if key not in self.found}
 
     def add(self, key: str, ran: CellResult) -> None:
         if ran.error is None and ran.directory is not None:
             self.found[key] = ran.directory
-            self._failed.pop(key, None)
+            self.failed.pop(key, None)
         else:
-            self._failed[key] = ran
+            self.failed[key] = ran
 
     @property
     def errors(self) -> dict[str, str]:
-        return {key: ran.error or "the run left no results" for key, ran in self._failed.items()}
+        return {key: ran.error or "the run left no results" for key, ran in self.failed.items()}
 
     def state(self, key: str) -> State:
-        return DONE if key in self.found else FAILED if key in self._failed else WAITING
+        return DONE if key in self.found else FAILED if key in self.failed else WAITING
 
     def write(self) -> None:
         cells, errors = [], self.errors
-        folders = {key: ran.directory for key, ran in self._failed.items()} | self.found
+        folders = {key: ran.directory for key, ran in self.failed.items()} | self.found
         for cell in self._plan.cells:
             directory, error = folders.get(cell.key), errors.get(cell.key)
             outcome = dict(state=self.state(cell.key), directory=directory, error=error)

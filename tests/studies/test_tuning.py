@@ -19,6 +19,7 @@ from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.studies.cells import StatedScenario, plan
 from sim.studies.comparison import Comparison
+from sim.studies.index import SweepIndex
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from sim.studies.tuning.best_of import expected_best_of, numbers_of_trials, smaller_search_spread
@@ -299,6 +300,49 @@ def test_tpe_runs_batches_after_each_other(tmp_path: Path) -> None:
     result = tune(tuning, out=tmp_path / "out", execute=here)
     assert [trial.number for trial in result.trials["alone"]] == list(range(10))
     assert [path.name for path in (tmp_path / "out").glob("*-tune-*")] == [result.directory.name]
+
+
+def test_a_later_batch_does_not_run_failed_cells_again(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    ran, failures = [], []
+
+    def broken(tasks: list[CellTask], done: Callable[[CellTask, CellResult], None], look: object) -> None:
+        for task in tasks:
+            ran.append(task.cell.key)
+            done(task, CellResult(None, "broken"))
+        assert callable(look)
+        look(())
+
+    tuning = tuning_of(study(tmp_path), ["alone"], trials=18, seeds=(11,), sampler=SamplerName.tpe)
+    result = tune(
+        tuning,
+        out=tmp_path / "out",
+        execute=broken,
+        show=lambda progress: failures.append((progress.failed, progress.share)),
+    )
+    assert len(ran) == len(set(ran)) == 18
+    assert [trial.reason for trial in result.trials["alone"]] == ["broken"] * 18
+    assert failures == [(1, 1.0), (9, 1.0), (17, 1.0), (18, 1.0)]
+    assert [cell.state for cell in SweepIndex.read(result.directory).cells] == ["failed"] * 18
+    tune(tuning, out=tmp_path / "out", execute=broken)  # a new search tries them again
+    assert len(ran) == 36
+
+
+@pytest.mark.parametrize("steps", [6, 20])
+def test_unequal_budgets_of_selected_trials_are_named(
+    tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gossip takes 8 steps in the duration."""
+    path = study(tmp_path, STUDY.replace("[clients]", f"budget = {{ steps = {steps} }}\n\n[clients]"))
+    monkeypatch.setattr("sim.cli.tuning.executor", lambda *how: (here, 1))
+    words = ["tune", str(path), "--methods", "alone,gossip", "--trials", "1", "--seeds", "11,", "--quiet"]
+    ended = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    said = (
+        "warning: unequal budgets: training steps per client from 8 (gossip) to 20 (alone); 1 run ended "
+        "before all clients had used run.budget; for equal budgets, set a longer run.duration"
+    )
+    assert ended.exit_code == 0
+    assert [line for line in ended.stderr.splitlines() if "budgets" in line] == [said][: steps > 6]
 
 
 def test_seeds_are_a_number_from_9001_on_or_a_list() -> None:

@@ -35,7 +35,7 @@ from sim.studies.sweep import Execute, SweepProgress, finished_folders, run_swee
 from sim.studies.tuning.methods import TunedMethod
 from sim.studies.tuning.sampler_names import SamplerName
 from sim.studies.tuning.samplers import Point, Sampler, make_sampler
-from sim.studies.worker import CellOptions
+from sim.studies.worker import CellOptions, CellResult
 
 _FIRST_SEED = 9001
 """First seed if only the number of seeds is stated, far from the seeds of reports."""
@@ -160,17 +160,21 @@ def tune(
     asked: dict[str, list[Point]] = {}
     if tuning.sampler is SamplerName.sobol:  # all points are known at once
         asked = _propose_trials(tuning, samplers, trials, fresh)
+    failed: Mapping[str, CellResult] = {}  # which later batches do not run again
+    errors: Mapping[str, str] = {}
     while any(fresh.values()):
         for each in (trial for of_method in fresh.values() for trial in of_method):
             _add_cells(each, tuning)
         plan = _plan(tuning, trials)
-        result = run_sweep(plan, out=out, how=how, execute=execute, show=show) if plan.cells else None
+        if plan.cells:
+            result = run_sweep(plan, out=out, how=how, execute=execute, show=show, failed=failed)
+            failed, errors = result.failed, result.errors
         new = [trial for of_method in fresh.values() for trial in of_method]
         folders = finished_folders(
             out, {cell.key for trial in new for cell in trial.cells}
         )  # read once for all
         for each in new:
-            _score(each, out, folders, {} if result is None else result.errors)
+            _score(each, out, folders, errors)
         for name, points in asked.items():
             if points:
                 samplers[name].tell(points, [trial.score for trial in fresh[name][-len(points) :]])
