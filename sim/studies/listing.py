@@ -4,10 +4,12 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError, one_line
+from sim.results.measures import measure_called
 from sim.results.outcome import cautions, protocol
 from sim.results.store.formats import LaterFormat
 from sim.results.store.output_dir import HIDDEN, is_under_way
@@ -109,11 +111,17 @@ def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
     return "", None
 
 
+def _quality(row: Row) -> float:
+    """Return the result of a run, so that higher is better."""
+    result: float = row["result"]
+    return result if measure_called(row["measure"]).higher_is_better else -result
+
+
 def filter_and_sort_runs(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
     """Return the rows that match all of `where`, sorted by a column. Raises UserError.
 
     where: ``"protocol=cobo"`` for equality, ``"overrides~network.loss"`` for substrings. sort: a column,
-    descending with the prefix "-".
+    descending with the prefix "-". The column "result" is sorted from the worst run to the best one.
     """
     kept = list(rows)
     for condition in where:
@@ -130,8 +138,8 @@ def filter_and_sort_runs(rows: Sequence[Row], where: Sequence[str], sort: str | 
     column = sort.removeprefix("-")
     if column not in COLUMNS:
         raise UserError(
-            f"--sort {sort}: must be one of {', '.join(COLUMNS)}; for descending order, add the prefix -"
+            f"--sort {sort}: must be one of {', '.join(COLUMNS)}; for the reverse order, add the prefix -"
         )
     known = [row for row in kept if row[column] is not None]
-    known.sort(key=lambda row: row[column], reverse=sort.startswith("-"))
+    known.sort(key=_quality if column == "result" else itemgetter(column), reverse=sort.startswith("-"))
     return known + [row for row in kept if row[column] is None]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.results.store.output_dir import PROGRESS, HiddenFolder
+from sim.studies.listing import filter_and_sort_runs
 from tests.simulation.worlds import QUADRATIC, write
 
 NAME = "world-1-"
@@ -71,3 +72,18 @@ def test_junk_is_listed_as_damaged(whole: Path, junk: str) -> None:
         (whole / name).write_text(junk)
     [row] = listed(whole.parent).values()
     assert (row["state"], row["directory"]) == ("damaged", str(whole))
+
+
+@pytest.mark.parametrize(
+    ("measure", "best_first"),
+    [
+        ("accuracy", [3.0, 2.0, 1.0, None]),
+        ("distance", [1.0, 2.0, 3.0, None]),
+        ("mae", [1.0, 2.0, 3.0, None]),
+    ],
+)
+def test_the_best_result_comes_first(measure: str, best_first: list[float | None]) -> None:
+    rows = [{"measure": measure, "result": result} for result in (None, 2.0, 3.0, 1.0)]
+    assert [row["result"] for row in filter_and_sort_runs(rows, (), "-result")] == best_first
+    worst_first = [row["result"] for row in filter_and_sort_runs(rows, (), "result")]
+    assert worst_first == [*best_first[2::-1], None]
