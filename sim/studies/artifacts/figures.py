@@ -59,8 +59,8 @@ def compare_figures(
 
     Runs with equal traces must have equal figures. Otherwise, the main figures may differ by as much as
     between two seeds. They must be equal if the same code ran with the same libraries on the same kind of
-    machine. The allowed difference is `tolerance`, relative to the figure, or the prediction interval of a
-    new seed if that interval is wider. The interval is computed from `others`, the published summaries of
+    machine. The allowed range contains all values within `tolerance`, relative to the published figure, and
+    the prediction interval of a new seed. The interval is computed from `others`, the published summaries of
     runs that differ only in the seed.
     """
     first, second = published.summary(), reproduced.summary()
@@ -126,13 +126,14 @@ def _is_within_chance(
     name: str, one: float, two: float, others: Sequence[Any], tolerance: float
 ) -> ComparedFigure:
     known = np.array([each for each in others if _is_number(each)], dtype=np.float64)
-    middle, reach = one, tolerance * abs(one)
+    low, high = one - tolerance * abs(one), one + tolerance * abs(one)
     if len(known) >= _SEEDS and known.std() > 0:
         middle = float(known.mean())
         quantile = float(stats.t.ppf((1 + _LEVEL) / 2, len(known) - 1))
-        reach = max(reach, quantile * float(known.std(ddof=1)) * math.sqrt(1 + 1 / len(known)))
-    verdict = Verdict.chance if abs(two - middle) <= reach else Verdict.different
-    return ComparedFigure(name, one, two, verdict, middle - reach, middle + reach)
+        reach = quantile * float(known.std(ddof=1)) * math.sqrt(1 + 1 / len(known))
+        low, high = min(low, middle - reach), max(high, middle + reach)
+    verdict = Verdict.chance if low <= two <= high else Verdict.different
+    return ComparedFigure(name, one, two, verdict, low, high)
 
 
 def _rows(run: RunDirectory, table: str) -> pl.DataFrame:

@@ -235,6 +235,22 @@ def test_intervals_are_those_of_a_new_seed() -> None:
     assert figures._is_within_chance("x", 1.0, 1.01, [1.0, 2.0], 0.02).verdict == Verdict.chance
 
 
+def test_the_tolerance_is_relative_to_the_published_figure() -> None:
+    """The published figure is the farthest of the seeds from their mean, and their interval is narrow."""
+    for value, verdict in (
+        (0.8166, Verdict.chance),  # 1.95% more
+        (0.7854, Verdict.chance),
+        (0.8172, Verdict.different),
+        (0.7848, Verdict.different),
+    ):
+        figure = figures._is_within_chance("x", 0.801, value, [0.8, 0.8, 0.801], 0.02)
+        assert (figure.verdict, figure.low, figure.high) == (
+            verdict,
+            pytest.approx(0.98 * 0.801),
+            pytest.approx(1.02 * 0.801),
+        )
+
+
 def test_code_is_refused_on_request(packed: dict[str, Path], tmp_path: Path) -> None:
     said = CliRunner().invoke(
         app, ["reproduce", str(packed["run_of"]), "--out", str(tmp_path / "out"), "--no-code", "-q"]
