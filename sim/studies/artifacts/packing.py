@@ -328,13 +328,15 @@ def _end(start: str, seconds: float | None) -> str:
 
 
 def _add_sweep(contents: _Contents, folder: Path, anonymous: Anonymizer) -> None:
-    """Add the index of a sweep, its study, and its comparison."""
+    """Add the index of a sweep, its study, and its comparison, but no earlier archive in its folder."""
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder)
         if not file.is_file() or file.is_symlink() or any(part.startswith(".") for part in inside.parts):
             continue
         if problem := name_problem(f"{RUNS}/{folder.name}/{inside.as_posix()}"):
             contents.left_out[f"{one_line(inside, 100)}: {problem}"] = None
+            continue
+        if is_archive(file):
             continue
         content: Member = file
         if file.name == INDEX and len(inside.parts) == 1:

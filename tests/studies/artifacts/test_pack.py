@@ -288,6 +288,19 @@ def test_only_an_archive_is_replaced_and_only_on_request(tmp_path: Path) -> None
     assert mine.read_bytes() == kept
 
 
+def test_earlier_archives_in_the_folder_of_a_sweep_are_not_packed(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path)
+    with zipfile.ZipFile(sweep / "mine.zip", "w") as other:
+        other.writestr("letter.txt", "x")
+    archive = sweep / "a.zip"
+    before = pack(sweep, archive).path.read_bytes()
+    pack(sweep, archive, PackOptions(overwrite=True))
+    assert archive.read_bytes() == before
+    pack(sweep, tmp_path / "a.zip")
+    names = [name for name in contents(tmp_path / "a.zip") if name.endswith(".zip")]
+    assert names == [f"runs/{sweep.name}/mine.zip"]
+
+
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     (tmp_path / "empty").mkdir()
