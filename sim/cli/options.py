@@ -39,7 +39,12 @@ def parse_virtual_time(text: str) -> float:
 def refuse_address(address: str | None) -> None:
     """Reject --address without `--on ray`, unless the environment has the same address."""
     if address is not None and address != os.environ.get("RAY_ADDRESS"):
-        raise typer.BadParameter("needs --on ray; add --on ray, or remove --address", param_hint="--address")
+        raise needs_option("--address", "--on ray")
+
+
+def needs_option(option: str, other: str) -> typer.BadParameter:
+    """Return the error about an option that has an effect only with another one."""
+    return typer.BadParameter(f"needs {other}; add {other}, or remove {option}", param_hint=option)
 
 
 TIME: Any = {"parser": parse_duration, "metavar": "TIME"}

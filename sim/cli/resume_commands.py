@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sim.run.resume.resuming import ResumableRun
     from sim.scenario.scenario import Scenario
 
+_WINDOWS = 8  # periods of training that `explain --made-of` lists by default
+
 
 def resume(
     directory: Annotated[
@@ -135,8 +137,13 @@ def explain(
         ),
     ] = False,
     windows: Annotated[
-        int, Option(min=1, max=100, help="Number of equal periods of training that --made-of lists.")
-    ] = 8,
+        int | None,
+        Option(
+            min=1,
+            max=100,
+            help=f"Number of equal periods of training that --made-of lists; by default {_WINDOWS}.",
+        ),
+    ] = None,
     data_dir: options.DataDir = None,
     no_code: options.NoCode = False,
 ) -> None:
@@ -148,6 +155,8 @@ def explain(
 
     The copy of your code in the results is executed, unless you pass --no-code, which rejects it.
     """
+    if windows is not None and not made_of:
+        raise options.needs_option("--windows", "--made-of")
     with exit_on_errors(), signals_handled_by(raise_interrupted):
         settings: dict[str, Any] = {"data_dir": data_dir, "code": not no_code}
         settings["notice"] = partial(echo, err=True)
@@ -156,7 +165,7 @@ def explain(
             from sim.run.resume.model_sources import model_source_lines
             from sim.world.participants import client_number
 
-            found = lineage_of(directory, at, client, windows=windows, **settings)
+            found = lineage_of(directory, at, client, windows=windows or _WINDOWS, **settings)
             for line in model_source_lines(found, client_number(client, found.names)):
                 echo(line)
             return

@@ -183,6 +183,8 @@ def executor(
     from sim.studies.sweep import default_jobs, process_executor
 
     options.refuse_address(address)
+    if gpus is not None:
+        raise options.needs_option("--gpus", "--on ray")
     at_once = jobs or default_jobs(threads, device.value)
     return process_executor(at_once, together), at_once
 

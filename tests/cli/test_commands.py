@@ -21,6 +21,7 @@ import sim.run
 from sim.cli.commands import app
 from sim.cli.console import ProgressLine, results_table
 from sim.cli.studies import app as app_of_studies
+from sim.cli.tuning import app as app_of_tuning
 from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.results import text
@@ -620,6 +621,16 @@ def test_a_cluster_that_is_not_used_is_refused_unless_the_environment_names_it(
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
     assert said("--quiet")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["sweep gossip --set network.loss=0", "tune gossip"])
+def test_gpus_are_refused_without_ray(command: str, tmp_path: Path) -> None:
+    for gpus in ("0", "0.5"):
+        words = [*command.split(), "--out", str(tmp_path), "--gpus", gpus]
+        result = CliRunner().invoke(app_of_tuning, words)
+        assert result.exit_code == 2
+        assert "--gpus" in result.output and "needs --on ray" in result.output
+    assert not list(tmp_path.iterdir())
 
 
 _HEAVY = ("torch", "sklearn", "scipy", "pandas", "polars", "pyarrow", "plotly")

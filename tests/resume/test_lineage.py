@@ -283,6 +283,12 @@ def test_explain_tells_what_a_model_is_made_of(tmp_path: Path) -> None:
     assert "client-4 is down at this time, so it has no model" in down.stdout
 
 
+def test_windows_without_made_of_are_refused(tmp_path: Path) -> None:
+    result = coterie("explain", tmp_path, "--client", 3, "--windows", 8)
+    assert result.exit_code == 2
+    assert "--windows" in result.output and "needs --made-of" in result.output
+
+
 @pytest.mark.long
 def test_python_returns_the_same_sources(tmp_path: Path) -> None:
     path = run(tmp_path, LOSSY, "protocol.name=gossip").directory
