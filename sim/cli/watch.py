@@ -78,6 +78,7 @@ def watch_server(folder: Path) -> uvicorn.Server:
     live = _LivePages(folder)
     routes = [
         Route("/", page),
+        Route(f"/{LIVE}", live.answer),
         Route(f"/{{folder:path}}/{LIVE}", live.answer),
         Route("/state", now),
         Route(f"/{{folder:path}}{SCRIPT}", script),
@@ -99,10 +100,14 @@ class _LivePages:
         self._made: dict[str, tuple[float, str]] = {}
 
     def answer(self, request: Request) -> Response:
-        """Return the page of the sweep in a folder. Starlette calls this method in a thread."""
-        name = request.path_params["folder"]
+        """Return the page of the sweep in a folder, by default the watched one.
+
+        Starlette calls this method in a thread.
+        """
+        name = request.path_params.get("folder", "")
         folder, hidden = self._base / name, any(part.startswith(".") for part in Path(name).parts)
-        is_itself = os.path.realpath(folder) == os.path.join(os.path.realpath(self._base), name)
+        base = os.path.realpath(self._base)
+        is_itself = os.path.realpath(folder) == (os.path.join(base, name) if name else base)
         if hidden or not is_itself or not os.path.isfile(folder / INDEX):
             return PlainTextResponse("Not Found", status_code=404)
         try:

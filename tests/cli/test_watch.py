@@ -340,6 +340,20 @@ def test_the_page_of_an_unfinished_sweep_is_made_from_its_finished_runs(tmp_path
             assert get(number, f"/{other}/live.html")[0] == 404
 
 
+def test_the_page_of_a_watched_sweep_is_served(tmp_path: Path) -> None:
+    write_run(tmp_path, clients=3, clusters=1, evaluations=2, steps=2).finalise()
+    sweep = tmp_path / "sweep-1"
+    sweep.mkdir()
+    (sweep / "sweep.json").write_text(json.dumps(SWEEP | {"name": "delays"}))
+    (listed,) = state(sweep)["sweeps"]
+    assert (listed["folder"], listed["pages"]) == (".", ["live.html"])
+    with served(sweep) as number:
+        status, page = get(number, "/live.html")
+        assert status == 200 and facts_and_columns(page)[0]["runs"]
+    with served(tmp_path) as number:
+        assert get(number, "/live.html")[0] == 404  # no sweep
+
+
 def test_the_list_has_a_search_field() -> None:
     page = rendered_page("watch.html")
     assert 'type="search"' in page and "search();" in page
