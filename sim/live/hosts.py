@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -71,13 +72,16 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
 def hosts_by_process(hosts: Sequence[Host], plan: Placement) -> dict[str, Host]:
     """Return the machine of each process, and of the coordinator, which is on the first machine.
 
-    The first processes fill the machines in order, up to the `processes` of each. Further processes, such as
-    those of clients that crash, are on the first machine.
+    Processes of clients that crash or join later are on the first machine, where the coordinator ends and
+    starts them. The others fill the machines in order, up to the `processes` of each; further ones are on the
+    first machine.
     """
-    slots = [host for host in hosts for _ in range(host.processes)]
+    slots = itertools.chain(
+        (host for host in hosts for _ in range(host.processes)), itertools.repeat(hosts[0])
+    )
     found = {COORDINATOR: hosts[0]}
-    for number, process in enumerate(plan.actors):
-        found[process] = slots[number] if number < len(slots) else hosts[0]
+    for process in plan.actors:
+        found[process] = hosts[0] if process in plan.coordinated else next(slots)
     return found
 
 

@@ -34,6 +34,11 @@ class Placement:
         return [process for process in self.actors if process not in self.starts]
 
     @property
+    def coordinated(self) -> set[str]:
+        """Processes that the coordinator ends or starts during the run."""
+        return {*self.starts, *[process for _, process in (*self.kills, *self.returns)]}
+
+    @property
     def process_by_actor(self) -> dict[str, str]:
         return {name: process for process, names in self.actors.items() for name in names}
 

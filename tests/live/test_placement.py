@@ -106,6 +106,26 @@ def test_hosts_have_the_processes_that_their_file_says(tmp_path: Path) -> None:
     ]
 
 
+def test_a_client_that_crashes_is_on_the_first_machine_though_another_has_room(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.toml"
+    file.write_text(HOSTS)
+    events = [ChurnEvent(5.0, "crash", (1,)), ChurnEvent(6.0, "join", (2,))]
+    who = place_actors(CLIENTS[:4], [], events, 3)
+    assert list(who.actors.values()) == [("client-0",), ("client-3",), ("client-1",), ("client-2",)]
+    found = hosts_by_process(read_hosts(file), who)
+    assert {host.name for host in found.values()} == {"a"}, "only two processes stay, and a has room for both"
+    who = place_actors(CLIENTS[:5], [], events, 3)
+    hosts = hosts_by_process(read_hosts(file), who)
+    found = {actors: hosts[process].name for process, actors in who.actors.items()}
+    assert found == {
+        ("client-0",): "a",
+        ("client-3",): "a",
+        ("client-4",): "b",
+        ("client-1",): "a",
+        ("client-2",): "a",
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
