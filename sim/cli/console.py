@@ -139,6 +139,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("protocol", outcome.protocol(summary))]
     if (forked := outcome.fork_origin_text(summary)) is not None:
         rows.append(("fork", forked.removeprefix("fork ")))
+    if (converged := outcome.convergence(summary)) is not None:
+        rows.append(("end", converged))
     if accuracy["mean"] is not None:
         rows.append(("accuracy", f"{_spread(accuracy, MEASURES[0])} ({outcome.clients_text(summary)})"))
     for measure in MEASURES:

@@ -13,15 +13,13 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 def main_problems(summary: Mapping[str, Any]) -> list[str]:
     """Return the problems of a run to read before its results; empty without problems."""
-    parts = (_ended, _failed, _restarted, _diverged, _vain_waits_text, _missing_formulas_text)
+    parts = (_ended_early, _failed, _restarted, _diverged, _vain_waits_text, _missing_formulas_text)
     return [line for part in parts if (line := part(summary)) is not None]
 
 
 def cautions(summary: Mapping[str, Any]) -> list[str]:
     """Return all warnings of a run: its problems and the lines under `warnings` in its summary."""
-    parts = (_ended_early, _failed, _restarted, _diverged, _vain_waits_text, _missing_formulas_text)
-    problems = [line for part in parts if (line := part(summary)) is not None]
-    lines = [*problems, *map(str, summary.get("warnings") or ())]
+    lines = [*main_problems(summary), *map(str, summary.get("warnings") or ())]
     return list(dict.fromkeys(line.replace("\N{NO-BREAK SPACE}", " ") for line in lines))
 
 
@@ -36,10 +34,13 @@ def result_sentence(summary: Mapping[str, Any]) -> str:
         parts.append(reached)
         if gains.get("mean_gain") is not None:
             better, difference = summary["better_than_alone"], measure.difference(gains["mean_gain"])
+            change = "difference" if measure.higher_is_better else "improvement"
             some = f"{text.share(better)} of the clients do"
             all_do = "the client does" if gains.get("better") == 1 else f"all {gains['better']:,} do"
             who = {0.0: "no client does", 1.0: all_do}.get(better, some)
-            parts.append(f"{who} better than alone, with a mean difference of {difference}")
+            parts.append(f"{who} better than alone, with a mean {change} of {difference}")
+    if (converged := convergence(summary)) is not None:
+        parts.append(converged)
     graph = summary.get("graph") or {}
     if graph.get("edge_recall") is not None:
         edges = "no edge was learned"
@@ -138,11 +139,12 @@ def catching_up(population: Mapping[str, Any], measure: Measure = MEASURES[0]) -
     return f"{', '.join([f'{caught_up} {measure.name}', *others])}; {took} (Kaplan-Meier)"
 
 
-def _ended(summary: Mapping[str, Any]) -> str | None:
+def convergence(summary: Mapping[str, Any]) -> str | None:
+    """Describe the end of a run that ended because training had converged; None for other runs."""
     converged_s = summary.get("converged_seconds")
-    if summary.get("ended_by") is None and converged_s is not None:
-        return f"ended at {text.duration(converged_s)}: training had converged"
-    return _ended_early(summary)
+    if summary.get("ended_by") is not None or converged_s is None:
+        return None
+    return f"training had converged at {text.duration(converged_s)}"
 
 
 def _ended_early(summary: Mapping[str, Any]) -> str | None:

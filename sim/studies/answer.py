@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.text import counted
-from sim.studies.comparison import TIMES, Comparison
+from sim.studies.comparison import TIMES, Comparison, contrast_by_seed
 from sim.studies.groups import SeedGroup, is_a_number
-from sim.studies.statistics import Contrast, contrast, estimate
+from sim.studies.statistics import Contrast, estimate
 from sim.studies.study import HURT, WORST, direction, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
@@ -100,9 +100,7 @@ class MethodRanking:
         It is paired if both have the same seeds. Otherwise it has all seeds, as the ranking does: a
         difference over the common seeds could contradict the ranking.
         """
-        ours, theirs = self._by_seed(first, settings), self._by_seed(second, settings)
-        paired = ours.keys() == theirs.keys()
-        return contrast(list(ours.values()), list(theirs.values()), paired=paired)
+        return contrast_by_seed(self._by_seed(first, settings), self._by_seed(second, settings))
 
     @property
     def best(self) -> str:
@@ -365,11 +363,10 @@ class MethodRanking:
         return float(np.mean([self._mean(groups[value], metric) for groups in self.complete.values()]))
 
     def _by_seed(self, value: str, settings: Sequence[Mapping[str, SeedGroup]]) -> dict[int, float]:
-        """Return the mean result over settings by seed, for seeds with a result in all settings."""
+        """Return the mean result over settings by seed, for seeds that all settings have."""
         rows = [self.comparison.numbers(groups[value], self.metric) for groups in settings]
-        seeds = sorted(set(rows[0]).intersection(*rows[1:]))
-        means = {seed: float(np.mean([row[seed] for row in rows])) for seed in seeds}
-        return {seed: mean for seed, mean in means.items() if not math.isnan(mean)}
+        seeds = set(rows[0]).intersection(*rows[1:])
+        return {seed: float(np.mean([row[seed] for row in rows])) for seed in sorted(seeds)}
 
     def _value(self, value: str) -> str:
         assert self.axis is not None

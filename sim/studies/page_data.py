@@ -100,7 +100,10 @@ def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> d
         "name": run.directory.name,
         "place": place,
         "pages": pages,
-        "ends": [_finite_or_none(run.number(metric)) for metric in comparison.metrics],
+        "ends": [
+            _finite_or_none(comparison.numbers(comparison.groups[group], metric)[run.seed])
+            for metric in comparison.metrics
+        ],
         "held": run.ended_itself,
         "warnings": [one_line(each) for each in outcome.cautions(run.view.summary)],
     }

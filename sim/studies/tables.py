@@ -265,8 +265,9 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
 def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for group in comparison.groups:
+        numbers = {metric: comparison.numbers(group, metric) for metric in comparison.metrics}
         for run in group.runs:
-            metrics = {metric: run.number(metric) for metric in comparison.metrics}
+            metrics = {metric: of_seeds[run.seed] for metric, of_seeds in numbers.items()}
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
             work |= energy_amounts(run) if states_energy(comparison.study.runs) else {}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}

@@ -92,6 +92,16 @@ def test_the_answer_tells_how_many_are_helped_and_the_mean_of_all(
     )
 
 
+def test_gains_of_measures_of_which_less_is_better_are_improvements() -> None:
+    summary = {
+        "measure": "distance",
+        "distance": {"clients": 4, "mean": 1.5},
+        "better_than_alone": 1.0,
+        "help": {"better": 4, "mean_gain": 0.25},
+    }
+    assert "better than alone, with a mean improvement of +0.25" in plain(result_sentence(summary))
+
+
 @pytest.mark.parametrize(
     ("summary", "line"),
     [

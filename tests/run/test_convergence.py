@@ -54,7 +54,9 @@ def test_a_run_ends_where_it_has_converged_and_says_so(tmp_path: Path, text: str
     options = ("run.converged.patience=3 s", f"run.duration={duration}", "run.evaluate_every=1 s")
     result = run(tmp_path, text, *options, "training.learning_rate=1e-30", "protocol.name=local")
     assert result.summary["virtual_seconds"] == 3.0 == result.summary["converged_seconds"]
-    assert outcome.main_problems(result.summary) == ["ended at 3\N{NO-BREAK SPACE}s: training had converged"]
+    assert outcome.main_problems(result.summary) == []
+    assert outcome.convergence(result.summary) == "training had converged at 3\N{NO-BREAK SPACE}s"
+    assert "training had converged at 3" in outcome.result_sentence(result.summary)
     assert result.summary["finished"] and outcome.why_failed(result.summary) is None
 
 

@@ -27,6 +27,7 @@ from sim.studies.comparison import TIMES, Comparison, missing_run_lines
 from sim.studies.groups import TargetCost
 from sim.studies.index import INDEX
 from sim.studies.latex import latex
+from sim.studies.page_data import study_page_content
 from sim.studies.pages import write_comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.statistics import estimate
@@ -392,7 +393,9 @@ def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_pat
     as_if_written(summary.parent)
     warnings = Comparison(load_study([file.parent])).warnings
     assert "no results: method = alone, network.loss = 0, seed 3: RuntimeError: no more" in warnings
-    assert any("groups have different seeds" in warning for warning in warnings)
+    assert any("groups have different seeds, so their differences are not" in each for each in warnings)
+    lines = {line.group.label: line.against for line in Comparison(load_study([file.parent])).lines}
+    assert {against.paired for against in lines.values() if against is not None} == {False, True}
     assert any(warning.startswith("unequal budgets: training steps per client from") for warning in warnings)
 
 
@@ -709,6 +712,19 @@ def waiting_run(method: str, world: str, at: Sequence[float], watched: Sequence[
     run = StudiedRun(Path(f"{method}-{world}"), {"method": method, "world": world})
     run.__dict__["waits"] = {CATCH_UP: CensoredTimes(np.array(at), np.array(watched))}
     return run
+
+
+def test_waits_have_a_value_for_each_run(small: Small, tmp_path: Path) -> None:
+    study = load_study([small[1].directory])
+    for number, run in enumerate(study.runs):
+        run.__dict__["waits"] = {CATCH_UP: CensoredTimes(np.array([1.0 + number]), np.array([1.0 + number]))}
+    comparison = Comparison(study, metrics=[CATCH_UP])
+    restricted = [
+        comparison.numbers(group, CATCH_UP)[run.seed] for group in comparison.groups for run in group.runs
+    ]
+    assert csv_frames(comparison)["runs"][CATCH_UP].to_list() == restricted
+    runs = study_page_content(comparison, tmp_path).facts["runs"]
+    assert [run["ends"] for run in runs] == [[each] for each in restricted] and len(set(restricted)) > 1
 
 
 def test_times_are_counted_as_far_as_they_are_known_of_those_beside(monkeypatch: pytest.MonkeyPatch) -> None:

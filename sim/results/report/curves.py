@@ -304,7 +304,8 @@ def fork_differences_table(view: RunView) -> Table | None:
             rows.append((better, [name, number_cell(float(common[-1]), text.duration), *values]))
     if not rows:
         return None
-    heads = ["client", "time", "parent", "this run", "difference"]
+    difference = "difference (points)" if measure.is_share else "difference"
+    heads = ["client", "time", "parent", "this run", difference]
     ordered = [row for _, row in sorted(rows, key=lambda item: item[0])]
     return Table(heads, ordered, "clients", "largest loss first")
 

@@ -1,5 +1,6 @@
 """Heat maps of the report: the learned graph, and the true clusters if they are known."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -58,7 +59,9 @@ class _Cells:
     def _mean(self, sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float32]:
         pairs = np.outer(counts, counts) - np.diag(counts)
         means = np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=pairs > 0)
-        return means.round(3).astype(np.float32)
+        largest = float(np.nanmax(np.abs(means), initial=0.0, where=~np.isnan(means)))
+        decimals = max(3, 2 - math.floor(math.log10(largest))) if largest > 0 else 3
+        return means.round(decimals).astype(np.float32)
 
 
 def learned_graph(view: RunView) -> Figure | None:

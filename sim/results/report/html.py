@@ -131,8 +131,9 @@ def gain_note(view: RunView) -> str:
         return "of the clients"
     differences = [gain.difference for gain in view.gains]
     better, mean = sum(value > 0 for value in differences), float(np.mean(differences))
-    by = view.measure[0].difference(mean)
-    return f"{better:,} of {len(differences):,} clients; {by} on average"
+    measure = view.measure[0]
+    average = "on average" if measure.higher_is_better else "mean improvement"
+    return f"{better:,} of {len(differences):,} clients; {measure.difference(mean)} {average}"
 
 
 def format_ratio(value: float | None, digits: int = 3) -> str:

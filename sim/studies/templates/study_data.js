@@ -128,7 +128,9 @@ function up_to(values, x) {  // the number of values that are at most x, in an a
 
 function shown_value(value, metric) {
   if (!Number.isFinite(value)) return "–";
-  return metric.scale === 100 ? (100 * value).toFixed(1) : Number(value.toPrecision(3)).toLocaleString("en");
+  if (metric.scale === 100) return (100 * value).toFixed(1);
+  const is_whole = 999.5 <= Math.abs(value) && Math.abs(value) < 1e6;  // as in the tables
+  return Number(is_whole ? Math.round(value) : value.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 21 });
 }
 
 function with_unit(value, metric) { return shown_value(value, metric) + (metric.unit ? " " + metric.unit : ""); }

@@ -285,6 +285,16 @@ def test_learned_graph_averages_blocks(tmp_path, monkeypatch):
     assert np.isnan(z[2, 2])
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.0025, 4e-7])
+def test_weights_are_rounded_to_three_digits_of_the_largest(scale):
+    sums = scale * np.array([[0.0, 1.0], [0.1234, 0.0]])
+    counts = np.array([1, 1])
+    found = heatmaps._Cells._mean(None, sums, counts)
+    assert found[0, 1] == pytest.approx(scale, rel=1e-6)
+    assert found[1, 0] == pytest.approx(0.123 * scale, rel=1e-2)
+    assert (heatmaps._Cells._mean(None, np.zeros((2, 2)), counts)[[0, 1], [1, 0]] == 0).all()
+
+
 def test_clients_are_ordered_by_cluster(tmp_path):
     run = write_run(tmp_path, clients=4, clusters=2, evaluations=1, churn=False, steps=4)
     run.write_summary({**run.summary(), "clusters": [1, 0, 1, 0]})

@@ -69,8 +69,8 @@ function draw_curve(canvas, sides, time) {
     let most = Math.max(...ranges.map(range => range[1]));
     if (run.measure.is_share) most = Math.max(0.01, ...shown.flatMap(side => [...means(side.run), ...series(side.run, side.actor)]).map(point => point[1]));
     const y = value => bottom - (bottom - top) * (most > least ? (value - least) / (most - least) : 0.5);
-    label(pen, axis_words(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
-    label(pen, axis_words(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
+    label(pen, measured(run, most), CURVE_LEFT - 6, top + 8, colour("faint"), "right");
+    label(pen, measured(run, least), CURVE_LEFT - 6, bottom, colour("faint"), "right");
     const place = ([at, value]) => [x(at), y(value)];
     shown.toReversed().forEach(side => {
       const second = side !== sides[0];

@@ -5,7 +5,7 @@ const SINCE_WORDS = ["has been waiting", "is training, without a pause", "has be
 
 function clock(seconds) {
   const digits = Math.abs(seconds) < 1 ? 4 : 2, sign = seconds < 0 ? "-" : "";
-  let rest = Math.abs(seconds);
+  let rest = Number(Math.abs(seconds).toFixed(digits));  // rounded first: never 1 min 60 s
   const parts = [];
   for (const [unit, length] of [["h", 3600], ["min", 60]]) {
     if (rest >= length) { parts.push(`${Math.floor(rest / length)} ${unit}`); rest %= length; }
@@ -16,7 +16,8 @@ function clock(seconds) {
 }
 
 function age(seconds) {
-  return seconds > 0 && seconds < 1 ? `${Math.round(seconds * 1000)} ms` : clock(Number(seconds.toPrecision(3)));
+  const ms = seconds < 0.001 ? Number((seconds * 1000).toPrecision(2)) : Math.round(seconds * 1000);
+  return seconds > 0 && ms < 1000 ? `${ms} ms` : clock(Number(seconds.toPrecision(3)));
 }
 
 function size(bytes) {
@@ -31,8 +32,6 @@ function percent(share) { return `${(100 * share).toFixed(1)}%`; }
 function counted(count, noun) { return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`; }
 
 function measured(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(4))); }
-
-function axis_words(run, value) { return run.measure.is_share ? percent(value) : String(Number(value.toPrecision(2))); }
 
 function difference(run, value) {
   const sign = value < 0 ? "\u2212" : "+", size = Math.abs(value);
