@@ -426,10 +426,10 @@ class Node(Actor):
         `self.rng.standard_normal(self.params.shape)`. Keyword arguments are the same for all clients:
         numbers, strings and tuples of these, such as the k of top-k. The function may use `torch.func.grad`.
 
-        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type, also for other
-        functions that read them; in a message, they take 1, 1, 1, 2, 4 or 2 bytes for each number. float32,
-        float64 and bfloat16 become float32. int64, complex numbers and results with more than one dimension
-        are rejected.
+        Results [n] of bool, int8, uint8, int16, int32 or float16 keep their type, also for other functions
+        that read them; in a message, they take 1, 1, 1, 2, 4 or 2 bytes for each number. Results [] of these
+        types, and float32, float64 and bfloat16, become float32. int64, complex numbers and results with more
+        than one dimension are rejected.
 
         Without a cost, the call is free and returns immediately. With a cost, it is a job of the device,
         which you await: `await self.apply(..., steps=2)`. steps: takes as long as `steps` training steps.

@@ -246,6 +246,25 @@ def test_numbers_of_few_bytes_are_exact(name: str) -> None:
     assert size(values) == size(wanted.numpy())  # in a message
 
 
+def first_as(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return x[0].to(dtype), x
+
+
+def twice(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_scalars_of_few_bytes_become_float32_of_the_same_value(name: str) -> None:
+    engine = new_engine()
+    x = torch.tensor([3.0, -1.0])
+    scalar, vector = engine.apply(first_as, (engine.vector(x),), {"dtype": TYPES[name]})
+    value = 1.0 if name == "bool" else 3.0
+    assert type(scalar) is Scalar and float(scalar) == value
+    assert float(engine.apply(twice, (scalar,), {})) == 2 * value
+    np.testing.assert_array_equal((vector * scalar).numpy(), value * x.numpy())
+
+
 def test_only_functions_calculate_with_numbers_of_few_bytes() -> None:
     engine = new_engine()
     x = engine.vector(numbers(1))

@@ -19,7 +19,7 @@ TYPES = {
     "int32": torch.int32,
     "float16": torch.float16,
 }
-"""Types of results that are stored without conversion; float64 and bfloat16 become float32."""
+"""Types of results [n] that are stored without conversion; float64, bfloat16 and scalars become float32."""
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 _NAMES |= dict.fromkeys((torch.float32, torch.float64, torch.bfloat16), "float32")
 _PACKED = frozenset(TYPES.values())
@@ -38,12 +38,12 @@ def float32_columns(width: int, name: str) -> int:
 def encoded_rows(values: Tensor) -> Tensor:
     """Return numbers [N] or [N, width] as float32 rows of a pool.
 
-    Numbers of fewer than four bytes share float32 words; the end of each row is padded to a whole word.
+    Scalars, [N], become float32. Other numbers of fewer than four bytes share float32 words; the end of each
+    row is padded to a whole word.
     """
-    rows = values.unsqueeze(1) if values.dim() == 1 else values
-    dtype = rows.dtype
-    if dtype == torch.float32:
-        return rows
+    if values.dim() == 1:
+        return values.to(torch.float32).unsqueeze(1)
+    rows, dtype = values, values.dtype
     if dtype not in _PACKED:
         return rows.to(torch.float32)
     gap = -rows.shape[1] % (4 // dtype.itemsize)
