@@ -152,6 +152,21 @@ def test_its_keys_are_those_of_its_class(tmp_path: Path) -> None:
             load_scenario(text, [name, override])
 
 
+def test_a_models_key_has_the_values_of_all_its_arguments(tmp_path: Path) -> None:
+    code = """
+def Net(classes, sizes: dict[str, int] = {"a": 3}, hidden: int | None = None):
+    return nn.Sequential(nn.Linear(64, sizes["a"]), nn.Linear(sizes["a"], hidden or classes))
+"""
+    text, name = write(tmp_path, DIGITS), net(tmp_path, code)
+
+    def key(*overrides: str) -> str:
+        [work] = check(load_scenario(text, [name, *overrides])).learning.work[:1]
+        return work.model.key
+
+    assert key().endswith("net.py:Net(sizes={'a': 3}, hidden=None) (64,) -> 10")
+    assert len({key(), key("model.sizes={a=7}"), key("model.hidden=10")}) == 3
+
+
 def test_starts_hang_on_the_seed_alone_and_leave_torchs_generator_alone(tmp_path: Path) -> None:
     def starts(seed: int, kind: str) -> np.ndarray:
         options = (net(tmp_path, GOOD["transformer"]), f"run.seed={seed}", f"model.initialisation={kind}")

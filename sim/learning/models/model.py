@@ -72,7 +72,7 @@ class ModelSection(Settings):
     def key(self, input_shape: tuple[Any, ...], classes: int, **options: Any) -> str:
         """Return a text that is equal for equal architectures of a run."""
         settings = [
-            f"{option}={value if isinstance(value, str | int | float) else list(value)}"
+            f"{option}={list(value) if isinstance(value, tuple | set | frozenset) else value}"
             for option, value in (self.options | options).items()
         ]
         return f"{self.name}({', '.join(settings)}) {input_shape} -> {classes}"
