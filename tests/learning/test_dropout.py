@@ -6,10 +6,11 @@ from torch import nn
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
+from sim.learning.engine.graph import batch_operations
 from sim.learning.engine.graph.drawing import draw_random_parameters
-from sim.learning.engine.graph.sampler import GradientOrLossJob
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob
 from sim.learning.models.modules.dropout import Dropout, replace_dropouts
-from tests.learning.engines import CLASSES, Jobs, client_data, new_engine
+from tests.learning.engines import CLASSES, Jobs, client_data, new_engine, own_samples
 
 
 def module() -> nn.Module:
@@ -124,6 +125,32 @@ def test_gradients_drop_and_losses_do_not() -> None:
     jobs, start = Jobs(engine, model), engine.vector(start_of(model))
     assert not torch.allclose(jobs.gradient(0, start, 0).tensor(), jobs.gradient(0, start, 6).tensor())
     assert float(jobs.loss(0, start, "train")) == float(jobs.loss(0, start, "train", 6))
+
+
+def test_each_piece_of_all_samples_has_masks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_operations, "_SAMPLES_AT_ONCE", 4)
+    engine, model = new_engine(client_data((6, 6, 6))), architecture()
+    jobs, start = Jobs(engine, model), start_of(model)
+    sampler = BatchSampler(engine.data.train, 6, "all")
+    gradient = engine.intern(batch_operations.Gradient(jobs.kernel, sampler))
+    tasks = [GradientOrLossJob(client, engine.draw_key(client, "gradient"), 0) for client in (0, 1)]
+    found = [engine.gradient(gradient, engine.vector(start), task) for task in tasks]
+    for client, task in enumerate(tasks):
+        numbers = []
+        for piece in (0, 1):
+            drawn = start[None].clone()
+            draw_random_parameters(model, drawn, [task], 0, piece)
+            numbers.append(drawn[0, model.drawn_columns[0]])
+        assert len(set(map(float, numbers))) == 2
+        (x, y), leaf = own_samples(engine.data, client), start.clone().requires_grad_()
+        parts = [slice(0, 4), slice(4, 6)]
+        scores = [
+            TrainingPass(model, {"1.draw": number}).forward(leaf, x[part])
+            for number, part in zip(numbers, parts, strict=True)
+        ]
+        torch.nn.functional.cross_entropy(torch.cat(scores), y).backward()
+        assert leaf.grad is not None
+        torch.testing.assert_close(found[client].tensor().cpu(), leaf.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_is_that_without_dropout() -> None:

@@ -18,7 +18,7 @@ from sim.learning.engine.graph.operations import (
     model_and_batch_text,
     stacked,
 )
-from sim.learning.engine.graph.sampler import BatchSampler, clients_at_once
+from sim.learning.engine.graph.sampler import BatchSampler, GradientOrLossJob, clients_at_once
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.engine.vector_pool import VectorPool
 
@@ -89,17 +89,20 @@ class Gradient(BatchOperation):
         return self.kernel.architecture.numel
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
-        params, x, y, weights = self.inputs(nodes)
-        draw_random_parameters(self.kernel.architecture, params, [node.payload for node in nodes], 0)
+        inputs, jobs = self.inputs(nodes), [node.payload for node in nodes]
         with self.kernel.step_context():
-            return (self._gradient(params, x, y, weights),)
+            return (self._gradient(jobs, *inputs),)
 
-    def _gradient(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    def _gradient(
+        self, jobs: list[GradientOrLossJob], params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None
+    ) -> Tensor:
         pieces = self.pieces()
         if len(pieces) == 1:
+            draw_random_parameters(self.kernel.architecture, params, jobs, 0)
             return self.kernel.gradients(params, x, y, weights)
         total = torch.zeros_like(params)
-        for piece in pieces:
+        for number, piece in enumerate(pieces):
+            draw_random_parameters(self.kernel.architecture, params, jobs, 0, number)
             of_piece = None if weights is None else weights[:, piece]
             gradient = self.kernel.gradients(params, x[:, piece], y[:, piece], of_piece)
             total.add_(gradient, alpha=y[:, piece].shape[1] / y.shape[1])

@@ -15,13 +15,22 @@ _BITS = 24  # bits of a number that float32 represents exactly
 
 
 def draw_random_parameters(
-    architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | GradientOrLossJob], step: int
+    architecture: Architecture,
+    params: Tensor,
+    jobs: Sequence[TrainJob | GradientOrLossJob],
+    step: int,
+    piece: int = 0,
 ) -> None:
-    """Draw random parameters, such as dropout masks, for step `step` of N jobs, in place in params [N, P]."""
+    """Draw random parameters, such as dropout masks, for step `step` of N jobs, in place in params [N, P].
+
+    piece: number of the part of the step's samples; each part has its own draw.
+    """
     count = len(architecture.drawn)
     if not count:
         return
     keys = np.array([job.key for job in jobs], np.uint64) ^ _PURPOSE
+    if piece:
+        keys = splitmix64_array(keys, np.array(piece, np.uint64))
     steps = np.array([job.first_step + step for job in jobs], np.int64)
     counters = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
     numbers = splitmix64_array(keys[:, None], counters) >> np.uint64(64 - _BITS)
