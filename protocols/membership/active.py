@@ -118,6 +118,7 @@ class SampledView(MembershipView):
         self._service = service
         self._banned_s = settings.banned_s
         self._banned_until_s: dict[str, float] = {}
+        self._gone: set[str] = set()  # reported as gone, and not yet as back
         self._peers: list[str] | None = None  # None after a change of the view
         self._detector = (
             None
@@ -147,8 +148,9 @@ class SampledView(MembershipView):
         return self._peers
 
     def received_from(self, sender: str) -> None:
-        if self._banned_until_s.pop(sender, None) is not None:
-            self._report(sender, True)
+        self._banned_until_s.pop(sender, None)
+        if sender in self._gone:
+            self._report_return(sender)
         if self._detector is not None:
             self._detector.received_from(sender)
 
@@ -200,7 +202,12 @@ class SampledView(MembershipView):
         current = {name: until_s for name, until_s in self._banned_until_s.items() if until_s > now_s}
         self._banned_until_s = current | {peer: now_s + self._banned_s}
         self._cyclon.remove(peer)
+        self._gone.add(peer)
         self._report(peer, False)
+
+    def _report_return(self, peer: str) -> None:
+        self._gone.discard(peer)
+        self._report(peer, True)
 
     def _is_banned(self, name: str) -> bool:
         until_s = self._banned_until_s.get(name)
@@ -210,7 +217,9 @@ class SampledView(MembershipView):
         return until_s is not None
 
     def _view_changed(self) -> None:
-        """Watch exactly the clients in the view."""
+        """Watch exactly the clients in the view, and report those that are back in it after their ban."""
         self._peers = None
         if self._detector is not None:
             self._detector.watch_only(self._cyclon.view)
+        for peer in sorted(self._gone & self._cyclon.view.keys()):
+            self._report_return(peer)

@@ -7,7 +7,9 @@ import networkx as nx
 import pytest
 
 from protocols.membership.active import SampledView, SamplingSettings
+from protocols.membership.cyclon import CyclonRequest
 from protocols.membership.swim import SwimSettings
+from protocols.membership.view import Goodbye
 from sim.kernel.random import RandomStream
 from sim.world.membership.bootstrap_service import BootstrapService
 from tests.world.members import Members
@@ -177,6 +179,24 @@ def test_the_names_of_the_dead_are_not_kept() -> None:
         members.run(5.0 * period)
         member.suspect(member.peers[0])
     assert 2 <= len(member._banned_until_s) <= 20  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("sign", ["a shuffle", "a message"])
+def test_a_return_after_the_ban_is_reported_once(sign: str) -> None:
+    members = overlay(3, banned_s=10.0, shuffle_every_s=1000.0)
+    member = members.members["m0000"]
+    assert member.peers == ["m0001", "m0002"]
+    member.start(lambda peer, message: None)
+    member.on_message(Goodbye(), "m0001")
+    members.run(10.5)
+    member.suspect("m0002")
+    members.happened.clear()
+    if sign == "a shuffle":
+        member.on_message(CyclonRequest((("m0001", 0),)), "m0001")
+        assert member.peers == ["m0001"]
+    for _ in range(2):
+        member.received_from("m0001")
+    assert members.happened == [(10.5, "m0000", "m0001", True)]
 
 
 def test_a_shuffle_must_fit_into_a_view() -> None:
