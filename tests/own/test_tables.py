@@ -14,6 +14,7 @@ from sim.errors import UserError
 from sim.files import input_file, machine
 from sim.files.data_folder import DataFolder
 from sim.files.input_table import TextFormat, read_table
+from sim.learning.data.columns import sorted_texts
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.kinds import DATASETS
 from sim.scenario.resolved import digest
@@ -395,6 +396,13 @@ def test_clients_are_texts_where_one_is_not_the_number_that_it_looks_like(tmp_pa
     assert data.owners is not None and data.owners.names == ("007", "10", "7", "9")
     data = table(tmp_path, text.replace("007", "8"), **keys)
     assert data.owners is not None and data.owners.names == ("7", "8", "9", "10")
+
+
+def test_texts_of_equal_numbers_are_in_order() -> None:
+    """The order of unique values of polars is another one in each process."""
+    texts = pl.Series([f"{zeros}{number}" for zeros in ("", "0", "00") for number in (10, 7)])
+    for shuffled in (texts, texts.reverse()):
+        assert sorted_texts(shuffled) == ("007", "07", "7", "0010", "010", "10")
 
 
 def test_gaps_are_filled_with_what_training_rows_have(tmp_path: Path) -> None:

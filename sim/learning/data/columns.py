@@ -380,8 +380,9 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def sorted_texts(values: pl.Series) -> tuple[str, ...]:
-    """Return unique texts in order: by number if all are numbers, otherwise by text."""
+    """Return unique texts in order: by number, then text, if all are numbers, otherwise by text."""
     as_numbers = values.cast(pl.Float64, strict=False)
     if as_numbers.null_count():
         return tuple(values.sort().to_list())
-    return tuple(values.gather(as_numbers.arg_sort()).to_list())
+    both = pl.DataFrame([as_numbers.alias("number"), values.alias("text")])
+    return tuple(both.sort("number", "text")["text"].to_list())
