@@ -178,13 +178,22 @@ def to_text_or_numbers(
 ) -> pa.ChunkedArray:
     """Convert a column to text or numbers, or to lists of text or numbers.
 
-    Raises UserError as `require_supported_type` does, and if the text is too large for the memory.
+    Whole numbers become text if some do not fit into int64. Raises UserError as `require_supported_type`
+    does, for lists of such numbers, and if the text is too large for the memory.
     """
     import pyarrow as pa
 
     kind = require_supported_type(file, name, column.type, lists)
     if is_list(column.type):
-        whole = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
+        if pa.types.is_uint64(kind):
+            try:
+                return column.cast(pa.large_list(pa.int64()))
+            except pa.ArrowInvalid as error:
+                problem = (
+                    f"has lists of whole numbers above {2**63 - 1:,}; must contain smaller ones, or text"
+                )
+                raise file.refusal(f"column {excerpt(name)} {problem}") from error
+        whole = pa.types.is_integer(kind)
         inner = pa.string() if is_text(kind) else pa.int64() if whole else pa.float64()
         return column.cast(pa.large_list(inner), safe=False)
     if is_text(kind) or pa.types.is_null(kind):
@@ -195,6 +204,12 @@ def to_text_or_numbers(
         return column.cast(pa.int8()).cast(pa.float64())
     if pa.types.is_signed_integer(kind):
         return column.cast(pa.int64())
+    if pa.types.is_uint64(kind):  # float64 would make different names equal
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            file.require_room(_CELL_BYTES * len(column))
+            return column.cast(pa.string())
     return column.cast(pa.float64(), safe=False)
 
 

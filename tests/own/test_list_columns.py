@@ -79,6 +79,13 @@ def test_numbers_named_as_categories_are_tags(tmp_path: Path) -> None:
     assert data.train_x.tolist() == expected
 
 
+def test_large_whole_numbers_are_different_tags(tmp_path: Path) -> None:
+    first = 2**53  # float64 has no odd number from here on
+    likes = pl.Series([[first, first + 1], [], [first + 1], [first]], dtype=pl.List(pl.UInt64))
+    data = table(tmp_path, ROWS | {"likes": likes}, features=("likes",), categorical=("likes",))
+    assert data.train_x.tolist() == [[1, 1], [0, 0], [0, 1], [1, 0]]
+
+
 def test_tags_that_no_training_row_has(tmp_path: Path) -> None:
     tests = ROWS | {"likes": [["beer"], ["tea", "beer"], [], []]}
     data = table(tmp_path, ROWS, tests, features=("likes",))
@@ -130,6 +137,12 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
         {},
         {},
         r"has a column 'where\[1\]', but the lists in column 'where' become a column of this name, too",
+    ),
+    "too large numbers": (
+        {"where": pl.Series([[1, 2**63]] * 4, dtype=pl.List(pl.UInt64))},
+        {},
+        {},
+        r"column 'where' has lists of whole numbers above 9,223,372,036,854,775,807; must contain smaller",
     ),
     "lists of lists": (
         {"where": [[[1.0]]] * 4},

@@ -405,6 +405,21 @@ def test_texts_of_equal_numbers_are_in_order() -> None:
         assert sorted_texts(shuffled) == ("007", "07", "7", "0010", "010", "10")
 
 
+@pytest.mark.parametrize("first", [2**53, 2**63 + 8])  # float64 has no odd number from here on
+def test_large_whole_numbers_remain_different_names(tmp_path: Path, first: int) -> None:
+    ids = [first, first + 1, first + 2]
+    columns = {"x": [1.0, 2.0, 3.0] * 2, "who": pl.Series(ids * 2, dtype=pl.UInt64), "paid": [0, 1] * 3}
+    pl.DataFrame(columns).write_parquet(tmp_path / "people.parquet")
+    file = str(tmp_path / "people.parquet")
+    keys: dict[str, Any] = {"name": "table", "file": file, "test_file": file, "features": ("x",)}
+    data = section(keys | {"label": "paid", "client": "who", "partition": "natural"})
+    assert data.owners is not None and data.owners.names == tuple(map(str, ids))
+    data = section(keys | {"label": "who", "partition": "iid"})
+    assert data.train_y.tolist() == [0, 1, 2] * 2
+    category = {"features": ("who",), "categorical": ("who",), "label": "paid", "partition": "iid"}
+    assert section(keys | category).train_x.tolist() == np.eye(3)[[0, 1, 2] * 2].tolist()
+
+
 def test_gaps_are_filled_with_what_training_rows_have(tmp_path: Path) -> None:
     """The mean of the rows that were not taken for tests: with them it would be another."""
     rng = np.random.default_rng(0)
