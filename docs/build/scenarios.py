@@ -233,9 +233,16 @@ def main() -> None:
         new.replace(folder / name)
 
 
+def _options(schema: Schema) -> Iterator[Schema]:
+    """Yield the schemas that a key's value, or an item of a list, may match."""
+    for option in (schema, *schema.get("anyOf", ())):
+        yield option
+        yield option.get("items", {})
+
+
 def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
     """Return the tables by kind or name of a key with several kinds of tables, otherwise {}."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+    for option in _options(schema):
         if "discriminator" in option:
             return {
                 tag: resolve({"$ref": reference}, definitions)
@@ -246,7 +253,7 @@ def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
 
 def own_table(schema: Schema) -> Schema | None:
     """Return the keys that all tables with the user's code share at this key; None if it accepts no code."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+    for option in _options(schema):
         if "x-own" in option:
             return option["x-own"]
     return None
@@ -254,7 +261,7 @@ def own_table(schema: Schema) -> Schema | None:
 
 def tables(schema: Schema, definitions: Schema) -> Iterator[Schema]:
     """Yield the tables without kinds that a key's value is, may be, or lists."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+    for option in _options(schema):
         if "$ref" in option:
             yield resolve(option, definitions)
 
