@@ -76,7 +76,7 @@ def export(
         from sim.run.resume.trained_models import trained_models
 
         if out is None and not is_results(directory):
-            result_folders(directory)  # raises for what is no run
+            result_folders(directory)  # raises if it is no run
             raise UserError(f"{directory} has no results yet; pass --out, a folder for the files")
         folder = directory / _FOLDER if out is None else out
         if folder.exists() and not folder.is_dir():
