@@ -41,7 +41,7 @@ def test_the_full_form_is_valid(path: Path) -> None:
 @pytest.mark.long
 def test_editors_find_nothing_wrong_with_them() -> None:
     validator = jsonschema.Draft202012Validator(for_editors(scenario_schema(list_settings())))
-    assert len(STUDIES) == 85
+    assert len(STUDIES) == 87
     for path in STUDIES:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
         assert [f"{path}: {error.message}" for error in validator.iter_errors(contents)] == []
