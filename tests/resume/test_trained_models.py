@@ -486,6 +486,8 @@ def test_forks_and_interrupted_and_killed_runs_have_models(tmp_path: Path) -> No
     assert "no such folder, and no killed run" in command("export", tmp_path / "none").stderr
     result = command("export", path, "--out", tmp_path)
     assert result.exit_code == 2 and 'such as --at "20 s"' in result.stderr
+    result = command("explain", path, "--client", "0")
+    assert result.exit_code == 2 and "the run was killed: name an earlier time (--at)" in result.stderr
 
 
 @pytest.mark.long

@@ -123,7 +123,8 @@ class Replay:
             ) from error
         failure = getattr(simulation.engine.read_log, "failure", None)
         if failure is not None:
-            raise UserError(f"{self.path} cannot be replayed to {time_s:g} s: {failure}")
+            earlier = "" if end_s is not None else "; the run was killed: name an earlier time (--at)"
+            raise UserError(f"{self.path} cannot be replayed to {time_s:g} s: {failure}{earlier}")
         if not reached:
             raise UserError(
                 f"{ended} at {simulation.loop.time():g} s, before the requested time, {time_s:g} s"
