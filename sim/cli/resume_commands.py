@@ -59,7 +59,7 @@ def resume(
 
         if folders := logs_of_killed_runs(directory):
             continuing = {"--until": end_s, "--checkpoint-every": checkpoint_every, "--anyway": anyway}
-            for option in [option for option, value in continuing.items() if value]:
+            for option in [option for option, value in continuing.items() if value not in (None, False)]:
                 raise UserError(f"{option}: a live run cannot continue; remove {option} to write its results")
             if device is options.DeviceChoice.cuda:
                 raise UserError("--device cuda: live runs compute on CPUs; must be auto or cpu")

@@ -13,7 +13,7 @@ from sim.results import text
 from sim.results.text import counted
 from sim.studies.comparison import TIMES, Comparison, contrast_by_seed
 from sim.studies.groups import SeedGroup, is_a_number
-from sim.studies.statistics import Contrast, estimate
+from sim.studies.statistics import Contrast, contrast, estimate
 from sim.studies.study import HURT, WORST, direction, higher_is_better, is_share
 from sim.studies.tables import metric_label, metric_unit, value_text
 
@@ -95,12 +95,15 @@ class MethodRanking:
         return self._gap(first, second, list(self.complete.values()))
 
     def _gap(self, first: str, second: str, settings: Sequence[Mapping[str, SeedGroup]]) -> Contrast:
-        """Return the difference of two values; each seed is a mean over settings.
+        """Return the difference of two values, paired by seed; each seed is a mean over settings.
 
-        It is paired if both have the same seeds. Otherwise it has all seeds, as the ranking does: a
-        difference over the common seeds could contradict the ranking.
+        If the common seeds contradict the ranking, which has all seeds, the difference has all of them, too.
         """
-        return contrast_by_seed(self._by_seed(first, settings), self._by_seed(second, settings))
+        ours, theirs = self._by_seed(first, settings), self._by_seed(second, settings)
+        found = contrast_by_seed(ours, theirs)
+        if self.sign * found.difference.mean > 0 or ours.keys() == theirs.keys():
+            return found
+        return contrast(list(ours.values()), list(theirs.values()), paired=False)
 
     @property
     def best(self) -> str:
@@ -363,10 +366,11 @@ class MethodRanking:
         return float(np.mean([self._mean(groups[value], metric) for groups in self.complete.values()]))
 
     def _by_seed(self, value: str, settings: Sequence[Mapping[str, SeedGroup]]) -> dict[int, float]:
-        """Return the mean result over settings by seed, for seeds that all settings have."""
+        """Return the mean result over settings by seed, for seeds with a result in all settings."""
         rows = [self.comparison.numbers(groups[value], self.metric) for groups in settings]
-        seeds = set(rows[0]).intersection(*rows[1:])
-        return {seed: float(np.mean([row[seed] for row in rows])) for seed in sorted(seeds)}
+        seeds = sorted(set(rows[0]).intersection(*rows[1:]))
+        means = {seed: float(np.mean([row[seed] for row in rows])) for seed in seeds}
+        return {seed: mean for seed, mean in means.items() if not math.isnan(mean)}
 
     def _value(self, value: str) -> str:
         assert self.axis is not None

@@ -114,18 +114,15 @@ def plan(
     with naming_file_in_errors(path):
         _require_axes(sweep.compare, axes.case, axis_values(dimensions_of(axes, lists, ())), labels)
         _require_labels(labels, {*lists, *_axis_names(sweep), *_axis_names(sweep.full)})
+        _require_different_labels(labels, {*lists, *_axis_names(axes)})
     dimensions = narrowed(dimensions_of(axes, lists, map(override_key, stated.overrides)), only, labels)
     chosen = _seeds(seeds or axes.seeds, base.run.seed, stated.overrides)
     if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
     of_runs = [each for each in stated.overrides if override_key(each) != SEED_KEY]
-    of_all, last = (
-        replace(stated, overrides=axes.set),
-        AxisChoice({}, tuple(of_runs)),
-    )  # options take precedence
-    keys = set(map(override_key, overrides))
+    of_all, keys = replace(stated, overrides=axes.set), set(map(override_key, overrides))
     made = [
-        make_cell(of_all, (*choices, last), seed, keys)
+        make_cell(of_all, _options_last(choices, of_runs, lists), seed, keys)
         for choices in combinations(dimensions)
         for seed in chosen
     ]
@@ -231,6 +228,15 @@ def _add_hint_on_cases(error: UserError) -> None:
         error.add_note("put a key that only some runs have into `set` of a [[sweep.case]]")
 
 
+def _options_last(
+    choices: Sequence[AxisChoice], options: Iterable[str], lists: Container[str]
+) -> list[AxisChoice]:
+    """Return the choices of a run, with options after the choices of the file and before lists of options."""
+    stated = [choice for choice in choices if any(axis in lists for axis in choice.values)]
+    of_file = [choice for choice in choices if choice not in stated]
+    return [*of_file, AxisChoice({}, tuple(options)), *stated]
+
+
 def make_cell(
     of_all: StatedScenario, choices: Sequence[AxisChoice], seed: int, options: Container[str] | None = None
 ) -> tuple[SweepCell, Scenario]:
@@ -327,12 +333,16 @@ def _require_clients(clients: Iterable[int], scenarios: Iterable[Scenario], path
 
 
 def _require_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
-    """Reject labels of a misspelled axis, and equal labels. Keys that only options vary may have a label."""
+    """Reject labels of a misspelled axis, and empty ones. Keys that only options vary may have a label."""
     for key in labels:
         if key not in axes and (meant := did_you_mean(key, axes)):
             raise UserError(f"sweep.labels: {as_toml(key)} is not an axis of the sweep{meant}")
         if not labels[key].strip():
             raise UserError(f'sweep.labels: {as_toml(key)} = "": must not be empty')
+
+
+def _require_different_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
+    labels = {axis: label for axis, label in labels.items() if axis in axes}
     if same := same_label(sorted(axes), labels, labels):
         axis, other = same
         raise UserError(

@@ -310,7 +310,9 @@ class Comparison:
         found = [*missing_run_lines(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
-            found.append("groups have different seeds, so their differences are not paired by seed")
+            found.append(
+                "groups have different seeds; differences are paired by common seeds, if there are two"
+            )
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed per group: there are no intervals, and differences may be due to chance")
         found += [*self._about_tuning(), *self.unequal_budgets()]
@@ -462,14 +464,11 @@ def _costs_of_runs(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> l
 
 
 def contrast_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
-    """Compare results by seed: in pairs, which share data, devices and draws, if all seeds are the same.
-
-    Seeds without a known result do not count.
-    """
-    a, b = [
-        {seed: each[seed] for seed in sorted(each) if not math.isnan(each[seed])} for each in (ours, theirs)
-    ]
-    return contrast(list(a.values()), list(b.values()), paired=a.keys() == b.keys())
+    """Compare runs with equal seeds in pairs, if there are several: they share data, devices and draws."""
+    common = [seed for seed in ours if seed in theirs]
+    if len(common) > 1:
+        return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
+    return contrast(list(ours.values()), list(theirs.values()), paired=False)
 
 
 def _clip_interval(metric: str, found: Estimate) -> Estimate:

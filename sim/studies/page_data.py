@@ -50,7 +50,8 @@ def study_page_content(comparison: Comparison, folder: Path) -> StudyContent:
     runs = [(number, run) for number, group in enumerate(comparison.groups) for run in group.runs]
     curves = _Curves(comparison, [run for _, run in runs])
     seeds = sorted({run.seed for _, run in runs})
-    rows = [_run(comparison, run, number, folder) for number, run in runs]
+    numbers = [_ends(comparison, group) for group in comparison.groups]
+    rows = [_run(run, number, folder, numbers[number][run.seed]) for number, run in runs]
     _add_forks(rows, [run for _, run in runs])
     facts: dict[str, Any] = {
         "title": study.name,
@@ -91,7 +92,13 @@ def _group(comparison: Comparison, group: SeedGroup) -> dict[str, Any]:
     }
 
 
-def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> dict[str, Any]:
+def _ends(comparison: Comparison, group: SeedGroup) -> dict[int, list[float | None]]:
+    """Return the metrics at the end of a group's runs, by seed; None if unknown."""
+    of_metrics = [comparison.numbers(group, metric) for metric in comparison.metrics]
+    return {run.seed: [_finite_or_none(each[run.seed]) for each in of_metrics] for run in group.runs}
+
+
+def _run(run: StudiedRun, group: int, folder: Path, ends: list[float | None]) -> dict[str, Any]:
     pages = [name for name in (REPORT, EXPLORE) if (run.directory / name).is_file()]
     place = os.path.relpath(run.directory.absolute(), folder.absolute()).replace(os.sep, "/")
     return {
@@ -100,10 +107,7 @@ def _run(comparison: Comparison, run: StudiedRun, group: int, folder: Path) -> d
         "name": run.directory.name,
         "place": place,
         "pages": pages,
-        "ends": [
-            _finite_or_none(comparison.numbers(comparison.groups[group], metric)[run.seed])
-            for metric in comparison.metrics
-        ],
+        "ends": ends,
         "held": run.ended_itself,
         "warnings": [one_line(each) for each in outcome.cautions(run.view.summary)],
     }

@@ -498,14 +498,6 @@ def test_too_few_samples_for_the_least_quantity_are_refused() -> None:
         quantity(TEN, 4, 1, alpha=1.0, min_samples=2000)
 
 
-def test_samples_that_clients_share_are_not_held_back() -> None:
-    few = Labels(np.zeros(100, dtype=np.int64), np.zeros(10, dtype=np.int64), 1)
-    shared = iid(few, 3, 0, samples_per_client=60, repeat=True)
-    with pytest.raises(UserError, match=r"validation_share = 0\.2: clients share training samples"):
-        shared.hold_back(0.2, 0)
-    iid(few, 1, 0, samples_per_client=60, repeat=True).hold_back(0.2, 0)
-
-
 def test_a_class_without_test_samples_takes_no_others_away() -> None:
     """Client 0 of one has a single sample of class 2, which has no test sample."""
     train = np.array([0] * 50 + [1] * 50 + [2])

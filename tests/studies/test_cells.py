@@ -89,6 +89,8 @@ def test_an_option_takes_precedence_over_cases_and_the_settings_of_the_sweep(tmp
 
     assert found() == [(4, 0.1), (8, 0.1)]
     assert found("protocol.local_steps=2", "network.loss=0.2") == [(2, 0.2), (2, 0.2)]
+    table = ["protocol={name='local',local_steps=3}", "protocol.local_steps=5,6"]
+    assert sorted(found(*table)) == [(5, 0.1), (5, 0.1), (6, 0.1), (6, 0.1)], "lists stay axes"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,8 @@ def test_a_label_of_a_misspelled_axis_is_refused(tmp_path: Path) -> None:
 def test_the_labels_of_two_axes_in_a_file_are_different(tmp_path: Path) -> None:
     labels = "sweep.labels={'network.loss'='lost','clients.count'='lost'}"
     with pytest.raises(UserError, match=r"labels: network\.loss = lost: clients\.count has the same label"):
-        plan(study(tmp_path), [labels])
+        plan(study(tmp_path), [labels, "clients.count=4,5"])
+    assert plan(study(tmp_path), [labels]).labels, "clients.count is no axis of this sweep"
 
 
 def test_a_misspelled_metric_is_noticed_before_the_runs(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ class Iid(SampledPartition):
     kind: Literal["iid"]
     repeat: bool = False
     """True: deal the training samples repeatedly, so that they suffice for any number of clients. Clients
-    then share samples. Needs `samples_per_client`."""
+    then share samples, and samples that one client holds out for validation may be training samples of
+    another. Needs `samples_per_client`."""
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Iid:

@@ -60,15 +60,8 @@ class Partition:
     def hold_back(self, share: float, seed: int) -> Partition:
         """Return the partition with a share of each client's training samples, at least one, for validation.
 
-        Raises UserError if no sample is left for training, or if clients share training samples: a validation
-        sample of one client would be a training sample of another.
+        Raises UserError if no sample is left for training.
         """
-        dealt = np.concatenate(self.train)
-        if len(np.unique(dealt)) < len(dealt):
-            raise UserError(
-                f"data.validation_share = {share}: clients share training samples (data.partition), so "
-                "models that they exchange would be trained on validation samples; must be 0"
-            )
         kept, held_back = [], []
         for i, rows in enumerate(self.train):
             count = max(1, round(share * len(rows)))

@@ -56,10 +56,10 @@ def tuned_methods(
     """
     runs, alone = stated.of_runs()
     sweep = alone or _sweep_of(runs) or Sweep()
-    runs = replace(runs, overrides=(*sweep.set, *runs.overrides))
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"--methods: {twice[0]} appears twice; name each method once")
     if not names:
+        runs = replace(runs, overrides=(*sweep.set, *runs.overrides))
         found = [_method(runs.scenario().protocol.label, runs, validation_share)]
     else:
         found = [_method(name, _selecting_options(runs, name, sweep), validation_share) for name in names]
@@ -126,7 +126,8 @@ def _selecting_options(runs: StatedScenario, name: str, sweep: Sweep) -> StatedS
     """Return the options that select a method: a case of the sweep, or a protocol. Raises UserError."""
     for case in sweep.case:
         if str(case.name) == name:
-            return replace(runs, overrides=(*runs.overrides, *case.set), unset=(*runs.unset, *case.unset))
+            stated = (*sweep.set, *case.set, *runs.overrides)
+            return replace(runs, overrides=stated, unset=(*runs.unset, *case.unset))
     if name not in list_protocols() and ":" not in name:
         cases = ", ".join(str(case.name) for case in sweep.case)
         own = f"my_file.py:Class, or a case of the sweep ({cases})" if cases else "or my_file.py:Class"
@@ -134,7 +135,7 @@ def _selecting_options(runs: StatedScenario, name: str, sweep: Sweep) -> StatedS
             f"--methods {name}: unknown method; must be a protocol (coterie list protocols), {own}",
             find_scenario(runs.file),
         )
-    return replace(runs, overrides=(*runs.overrides, f"protocol.name={name}"))
+    return replace(runs, overrides=(*sweep.set, *runs.overrides, f"protocol.name={name}"))
 
 
 def learning_rates(optimizer: str) -> Range:
