@@ -121,11 +121,8 @@ def plan(
         raise UserError(f"the sweep has {count:,} runs; it may have at most {CELLS_MAX:,}", path)
     of_runs = [each for each in stated.overrides if override_key(each) != SEED_KEY]
     of_all, keys = replace(stated, overrides=axes.set), set(map(override_key, overrides))
-    made = [
-        make_cell(of_all, _options_last(choices, of_runs, lists), seed, keys)
-        for choices in combinations(dimensions)
-        for seed in chosen
-    ]
+    rows = [_options_last(choices, of_runs, lists) for choices in combinations(dimensions)]
+    made = [make_cell(of_all, choices, seed, keys) for choices in rows for seed in chosen]
     scenarios = [scenario for _, scenario in made]
     options = dict(overrides=tuple(overrides), unset=tuple(unset), seeds=seeds, only=tuple(only), full=full)
     copy = copy_study(path, stated.file, scenarios, options)
@@ -342,6 +339,7 @@ def _require_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
 
 
 def _require_different_labels(labels: Mapping[str, str], axes: Collection[str]) -> None:
+    """Reject labels that two axes of the chosen form of the sweep have."""
     labels = {axis: label for axis, label in labels.items() if axis in axes}
     if same := same_label(sorted(axes), labels, labels):
         axis, other = same

@@ -310,9 +310,7 @@ class Comparison:
         found = [*missing_run_lines(self.study.missing), *self._notices]
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
-            found.append(
-                "groups have different seeds; differences are paired by common seeds, if there are two"
-            )
+            found.append("groups have different seeds; differences are paired if two or more are common")
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed per group: there are no intervals, and differences may be due to chance")
         found += [*self._about_tuning(), *self.unequal_budgets()]

@@ -17,5 +17,5 @@ def place_in_period(elapsed_s: float, period_s: float) -> tuple[int, float]:
 
 
 def is_within(share: float, limit: float) -> bool:
-    """Return True if this share of a period has not reached a limit, which is exclusive."""
-    return share < limit - _NEAR
+    """Return True if this share of a period has not reached a limit, which is exclusive; always for 1."""
+    return limit == 1 or share < limit - _NEAR
